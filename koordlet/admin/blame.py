@@ -7,12 +7,13 @@ import msgspec
 from koordlet.admin.model import PodKind
 
 _NOBODY = {
+    "kernel": "the kernel: write-back, journals, its threads",
     "self": "its own tasks",
     "idle": "nobody: the CPU was slow to wake up",
     "throttled": "its own CPU quota",
     "older": "longer ago than is remembered",
     "gone": "cgroups that are gone",
-    "rest": "other pods",
+    "rest": "others",
 }
 
 

@@ -163,7 +163,7 @@ def _waits(resource: str, waiting: str, by: str) -> WaitMetrics:
 CPU_WAIT = _waits("cpu", "waiting for a CPU", "who ran meanwhile")
 IO_WAIT = _waits(
     "io",
-    "block requests in queues and devices, their own service too",
+    "tasks that sleep until a disk has answered, its own service too",
     "whose requests the device completed meanwhile",
 )
 MEMORY_WAIT = _waits(

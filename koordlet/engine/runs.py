@@ -15,7 +15,9 @@ from koordlet.decision.plan import Decision
 from koordlet.decision.why import Why
 
 NOTE_EVERY_S = 30.0
-"""Notes of one rule are recorded at most this often."""
+"""Notes of one rule are recorded at most this often, while it has something to say."""
+SILENT_S = 3.0
+"""A rule that had nothing to say for so long speaks of something new."""
 
 
 @dataclass
@@ -23,9 +25,9 @@ class Runs:
     """One strategy or hook. Times are unix seconds.
 
     ``noted``: the notes that were recorded and still stand, by rule and text; ``recorded_s``: when
-    a rule was last recorded. ``waits``: at the last run an input was missing. ``error``: what it
-    raised, empty while it works; ``failing_since``: from when on. ``count``, ``failures``: of this
-    daemon run.
+    a rule was last recorded; ``stood_s``: when it last had something to say. ``waits``: at the last
+    run an input was missing. ``error``: what it raised, empty while it works; ``failing_since``:
+    from when on. ``count``, ``failures``: of this daemon run.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Runs:
     result: str = ""
     noted: frozenset[tuple[str, str]] = frozenset()
     recorded_s: dict[str, float] = field(default_factory=dict)
+    stood_s: dict[str, float] = field(default_factory=dict)
     count: int = 0
     failures: int = 0
     waits: bool = False
@@ -64,11 +67,18 @@ class Runs:
         """Which of ``notes`` are to be recorded now. ``others_stand``: these are not all there are.
 
         One rule speaks at most every ``NOTE_EVERY_S``, since its text may hold figures that
-        change each second; a note that has to wait is recorded later if it still stands.
+        change each second; a note that has to wait is recorded later if it still stands. One that
+        was silent for a while begins anew.
         """
         recorded = self.noted
         if not others_stand:
             recorded = recorded & {(note.rule, note.text) for note in notes}
+            before = self.stood_s
+            self.stood_s = {rule: at for rule, at in before.items() if now - at < NOTE_EVERY_S}
+            for rule in {note.rule for note in notes}:
+                if now - before.get(rule, now) >= SILENT_S:
+                    self.recorded_s.pop(rule, None)
+                self.stood_s[rule] = now
         found = []
         for note in notes:
             waits = 0 < now - self.recorded_s.get(note.rule, -math.inf) < NOTE_EVERY_S

@@ -28,7 +28,7 @@ NAMES: dict[Key, Who] = {
         ("interference.cpu.u1.u2", ("cpu", "shop/web", "batch/sort")),
         ("interference.io.u1.my.app", ("io", "shop/web", "my.app")),
         ("interference.cpi.my.app.u2", ("cpi", "my.app", "batch/sort")),
-        ("interference.cpu.u1.rest", ("cpu", "shop/web", "other pods")),
+        ("interference.cpu.u1.rest", ("cpu", "shop/web", "others")),
         ("interference.cpu.u1.self", None),
         ("interference.cpu.u1./", None),
         ("interference.cpu.gone.u2", None),

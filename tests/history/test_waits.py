@@ -179,7 +179,7 @@ def test_culprits_by_their_kind(tmp_path: Path) -> None:
         "its own tasks",
         "its own CPU quota",
         "longer ago than is remembered",
-        "other pods",
+        "others",
         "system: \\x1b[2J",
     )
     assert matrix.values[0] == pytest.approx(

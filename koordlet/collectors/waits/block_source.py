@@ -1,9 +1,9 @@
-"""Block requests of latency-sensitive work, for the thread that reads them."""
+"""Waits of latency-sensitive work for disks, for the thread that reads them."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from koordlet.collectors.waits.figures import Part, PartRows, Rows, added, growth, rows, slots_since
@@ -13,7 +13,7 @@ from koordlet.collectors.waits.program_source import ProgramSource
 from koordlet.collectors.waits.readings import Feature, Subjects
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.background import Pause
-from koordlet.kernel.bpf.block import IDLE, OLDER, Reading
+from koordlet.kernel.bpf.block import IDLE, KERNEL, OLDER, Reading
 from koordlet.kernel.bpf.need import NeedError
 from koordlet.kernel.cgroup.cgroups import enabling
 from koordlet.kernel.cgroup.layout import Layout, passed_on
@@ -23,7 +23,11 @@ FEATURE = Feature(
     "bpf-block-io", "whose disk requests make latency-sensitive work wait is not known"
 )
 STAGES = ("queue", "device")
-_SPECIAL = {IDLE: Group(Kind.IDLE, ""), OLDER: Group(Kind.OLDER, "")}
+_SPECIAL = {
+    IDLE: Group(Kind.IDLE, ""),
+    KERNEL: Group(Kind.KERNEL, ""),
+    OLDER: Group(Kind.OLDER, ""),
+}
 
 Slots = tuple[int, ...]
 
@@ -85,7 +89,10 @@ class BlockSource(ProgramSource[Reading, BlockLook]):
                 for p in times
             ),
             self._slots(reading, before),
-            left_out(self._names, self._unwatched, reading.lost - before.lost),
+            (
+                *left_out(self._names, self._unwatched, reading.lost - before.lost),
+                *_unseen(reading.skipped - before.skipped),
+            ),
         )
 
     def _has_io(self, cgroup: str) -> bool:
@@ -105,6 +112,11 @@ class BlockSource(ProgramSource[Reading, BlockLook]):
                 slots = slots_since(stages[number].slots, then)
                 found.setdefault((place.container_id, stage), []).append(slots)
         return {key: added(parts) for key, parts in found.items()}
+
+
+def _unseen(skipped: int) -> Iterator[str]:
+    if skipped > 0:
+        yield f"{skipped} events of disks were not seen: the kernel was busy with the one before"
 
 
 def _root(host: Host, layout: Layout) -> str:

@@ -10,9 +10,10 @@ from koordlet.collectors.waits.suspicion import LEAST_SPAN_S, Recent
 from koordlet.kernel.bpf.run_queue import IDLE, OLDER
 
 MOST_CULPRITS = 8
-"""Pods and applications that are named per victim; the others are one more together."""
+"""Pods, applications and parts of the system that are named per victim; the others are one more
+together."""
 QUANTILES = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
-_NAMED = (Kind.POD, Kind.APPLICATION)
+_NAMED = (Kind.POD, Kind.APPLICATION, Kind.SYSTEM)
 
 Row = dict[Group, float]
 Rows = Mapping[Group, Row]
@@ -98,7 +99,7 @@ def rows(
 
 
 def worst(row: Row) -> Row:
-    """At most MOST_CULPRITS pods and applications, the rest as one."""
+    """At most MOST_CULPRITS that have names, the rest as one."""
     named = sorted((g for g in row if g.kind in _NAMED), key=lambda g: (-row[g], g))
     kept = {group: value for group, value in row.items() if group.kind not in _NAMED}
     kept |= {group: row[group] for group in named[:MOST_CULPRITS]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
+from itertools import takewhile
 from typing import NamedTuple
 
 from koordlet.decision.snapshot import Application, Pod
@@ -12,19 +13,23 @@ from koordlet.kernel.host import Host
 from koordlet.protocol.qos import QoSClass
 
 _MOST_DIRECTORIES = 20_000
+_MOST_LEVELS = 6
+"""Of directories in the name of a part of the system."""
 _SENSITIVE = frozenset({QoSClass.LSE, QoSClass.LSR, QoSClass.LS})
 
 
 class Kind(StrEnum):
     """What kind of culprit. ``SELF``: the victim itself, its other tasks. ``SYSTEM``: neither pod
-    nor application. ``IDLE``: nobody, the CPU was slow to wake up. ``THROTTLED``: the victim's own
-    quota. ``OLDER``: longer ago than is remembered. ``GONE``: a cgroup that is no more. ``REST``:
-    those that are not among the worst."""
+    nor application. ``KERNEL``: the kernel's own threads, of a disk what they write. ``IDLE``:
+    nobody, the CPU was slow to wake up. ``THROTTLED``: the victim's own quota. ``OLDER``: longer
+    ago than is remembered. ``GONE``: a cgroup that is no more. ``REST``: those that are not among
+    the worst."""
 
     SELF = "self"
     POD = "pod"
     APPLICATION = "application"
     SYSTEM = "system"
+    KERNEL = "kernel"
     IDLE = "idle"
     THROTTLED = "throttled"
     OLDER = "older"
@@ -33,8 +38,8 @@ class Kind(StrEnum):
 
 
 class Group(NamedTuple):
-    """A pod (by uid), an application (by name) or a part of the system (by the first directory of
-    its path, ``/`` for the root)."""
+    """A pod (by uid), an application (by name) or a part of the system (by its unit, the first
+    directory that is no slice, with the slices above it; ``/`` for the root)."""
 
     kind: Kind
     name: str
@@ -85,7 +90,13 @@ def group_of(cgroup: str, of_prefix: Mapping[str, Group]) -> Group:
         if path in of_prefix:
             return of_prefix[path]
         path = path.rpartition("/")[0]
-    return Group(Kind.SYSTEM, cgroup.partition("/")[0] or "/")
+    return Group(Kind.SYSTEM, _unit(cgroup) or "/")
+
+
+def _unit(cgroup: str) -> str:
+    parts = cgroup.split("/")[:_MOST_LEVELS]
+    slices = sum(1 for _ in takewhile(lambda part: part.endswith(".slice"), parts))
+    return "/".join(parts[: slices + 1])
 
 
 def paths_of(host: Host, root: str, wanted: frozenset[int], pause: Pause) -> dict[int, str]:

@@ -14,7 +14,7 @@ from koordlet.collectors.waits.series import Labels
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.background import Pause
 from koordlet.kernel.bpf.need import NEW_KERNEL
-from koordlet.kernel.bpf.run_queue import IDLE, OLDER, THROTTLED, Reading
+from koordlet.kernel.bpf.run_queue import IDLE, KERNEL, OLDER, THROTTLED, Reading
 from koordlet.kernel.cgroup.layout import Layout, passed_on
 from koordlet.kernel.host import Host
 
@@ -30,6 +30,7 @@ _NO_MATRIX = (
 )
 _SPECIAL = {
     IDLE: Group(Kind.IDLE, ""),
+    KERNEL: Group(Kind.KERNEL, ""),
     THROTTLED: Group(Kind.THROTTLED, ""),
     OLDER: Group(Kind.OLDER, ""),
 }

@@ -1,25 +1,25 @@
-"""Block requests of watched cgroups: how long they wait and are served, and whose requests the
-device completed meanwhile (``programs/block.bpf.c``)."""
+"""Waiting for disks, by watched cgroup and by whose requests the device completed meanwhile; and
+how long requests take (``programs/block.bpf.c``)."""
 
 from __future__ import annotations
 
 import errno
 import struct
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
 from koordlet.kernel.bpf.cost import CostMeter, Meter
 from koordlet.kernel.bpf.counters import Counters
 from koordlet.kernel.bpf.objects import BpfObject, load
-from koordlet.kernel.bpf.run_queue import IDLE, OLDER, SLOTS
-from koordlet.kernel.bpf.syscalls import delete, entries, sums
+from koordlet.kernel.bpf.run_queue import IDLE, KERNEL, OLDER, SLOTS
+from koordlet.kernel.bpf.syscalls import delete, entries, set_entry, sums
 
-__all__ = ["IDLE", "OLDER", "SLOTS"]
+__all__ = ["IDLE", "KERNEL", "OLDER", "SLOTS"]
 
 PROGRAM = "block"
-SYSTEM = 1
-"""Culprit: requests without an owner, such as flushes. The id of a root, too."""
 _COUNTS = 2 + SLOTS
+_NEWEST = 3
 _DEVICE_WORDS = 2 + 3 * 64
 
 
@@ -40,13 +40,16 @@ class Stages(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Counters since a cgroup is watched. ``waits_ns``: by victim, then by culprit, ids of cgroups
-    both; a cell that was small for long may begin anew. ``lost``: requests that found no room in a
-    map."""
+    """Counters since a cgroup is watched. ``waits_ns``: how long its tasks slept for a disk until
+    now, by victim and then by culprit, ids of cgroups both; a cell that was small for long may
+    begin anew. A sleep that is not over is in ``OLDER``. ``lost``: requests and sleeps that found
+    no room in a map. ``skipped``: runs of programs that the kernel left out, so that requests were
+    not seen."""
 
     stages: Mapping[int, Stages]
     waits_ns: Mapping[int, Mapping[int, int]]
     lost: int
+    skipped: int = 0
 
 
 class BlockIo(Protocol):
@@ -81,11 +84,16 @@ class BpfBlockIo:
     def __init__(self) -> None:
         self._object = _load()
         self.meter = CostMeter(self._object.run_times)
-        self._groups = Counters(self._object.map("groups", 1, 2 * _COUNTS))
+        self._groups = Counters(self._object.map("groups", 1, 2 * _COUNTS + _NEWEST))
         self._waits = self._object.map("waits", 2, 1)
+        self._sleeping = self._object.map("sleeping", 1, 2)
+        self._read_ns = self._object.map("read_ns", 1, 1)
         self._all = self._object.map("all", 1, 2, per_cpu=True)
         self._devices = self._object.map("devices", 1, _DEVICE_WORDS)
         self._lost = 0
+        self._until_ns = 0
+        self._asleep_ns: dict[int, int] = {}
+        """Parts of sleeps that were not over at a reading, by victim."""
         self._stages: dict[int, tuple[tuple[int, ...], Stages]] = {}
         self.memory_bytes = self._object.memory_bytes()
         try:
@@ -98,6 +106,8 @@ class BpfBlockIo:
         before = self._groups.watched
         missed = self._groups.watch(cgroups)
         gone = before - self._groups.watched
+        for victim in gone:
+            self._asleep_ns.pop(victim, None)
         if gone:
             for found in entries(self._waits):
                 for place in range(0, len(found.keys), 2):
@@ -110,20 +120,37 @@ class BpfBlockIo:
         for cgroup, words in self._groups.read(pause).items():
             known = before.get(cgroup)
             if known is None or known[0] is not words:
-                known = words, Stages(_counts(words[:_COUNTS]), _counts(words[_COUNTS:]))
+                stages_ = Stages(_counts(words[:_COUNTS]), _counts(words[_COUNTS : 2 * _COUNTS]))
+                known = words, stages_
             self._stages[cgroup] = known
         stages = {cgroup: each for cgroup, (_, each) in self._stages.items()}
+        self._read_sleeping()
         waits: dict[int, dict[int, int]] = {}
         for found in entries(self._waits):
             for number, ns in enumerate(found.values):
                 pause()
                 victim, culprit = found.keys[2 * number], found.keys[2 * number + 1]
                 waits.setdefault(victim, {})[culprit] = ns
+        for victim, ns in self._asleep_ns.items():
+            row = waits.setdefault(victim, {})
+            row[OLDER] = row.get(OLDER, 0) + ns
         lost = sums(self._all, 0)[0]
         if lost > self._lost:
             self._lost = lost
             self._forget_devices()
-        return Reading(stages, waits, lost)
+        return Reading(stages, waits, lost, sum(self._object.skipped_runs()))
+
+    def _read_sleeping(self) -> None:
+        """Count what tasks that sleep now have slept since the reading before. So no reading has
+        more waiting than its tasks had time."""
+        before_ns, now_ns = self._until_ns, time.monotonic_ns()
+        set_entry(self._read_ns, 0, struct.pack("=Q", now_ns))
+        self._until_ns = now_ns
+        for found in entries(self._sleeping):
+            for since_ns, victim in zip(found.values[::2], found.values[1::2], strict=True):
+                ns = now_ns - max(since_ns, before_ns)
+                if ns > 0 and victim in self._groups.watched:
+                    self._asleep_ns[victim] = self._asleep_ns.get(victim, 0) + ns
 
     def _forget_devices(self) -> None:
         """The kernel does not say when a device goes, and a map with a lock in its entries cannot

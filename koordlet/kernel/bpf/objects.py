@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from koordlet.kernel.bpf.need import NEW_KERNEL, NeedError
-from koordlet.kernel.bpf.syscalls import Map, RunTime, memory_bytes, run_on, run_time
+from koordlet.kernel.bpf.syscalls import (
+    Map,
+    RunTime,
+    memory_bytes,
+    run_on,
+    run_time,
+    skipped_runs,
+)
 
 BTF = "/sys/kernel/btf/vmlinux"
 NO_BTF = "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)"
@@ -123,6 +130,11 @@ class BpfObject:
             name: run_time(library().bpf_program__fd(program))
             for name, program in self._programs.items()
         }
+
+    def skipped_runs(self) -> tuple[int, ...]:
+        """Per program."""
+        programs = self._programs.values()
+        return tuple(skipped_runs(library().bpf_program__fd(program)) for program in programs)
 
     def memory_bytes(self) -> int:
         """Of all its maps. Those with an entry for each CPU grow with the CPUs that the machine may

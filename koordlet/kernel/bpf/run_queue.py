@@ -26,6 +26,9 @@ THROTTLED = 2**64 - 1
 OLDER = 2**64 - 2
 """Culprit: not known, it is longer ago than a CPU remembers."""
 
+KERNEL = 2**64 - 3
+"""Culprit: the kernel's own threads; of a disk what they write."""
+
 
 class Delays(NamedTuple):
     """Waits of one cgroup since it is watched. ``slots``: how many of each length."""

@@ -33,7 +33,8 @@ _ATTRIBUTE_BYTES = 128
 _ENTRIES_AT_ONCE = 1024
 _PROGRAM_INFO_BYTES = 232
 _RUN_TIME_OFFSET = 192
-"""Of ``run_time_ns`` and ``run_cnt`` in ``struct bpf_prog_info`` (linux/bpf.h)."""
+"""Of ``run_time_ns``, ``run_cnt`` and ``recursion_misses`` in ``struct bpf_prog_info``
+(linux/bpf.h)."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -226,7 +227,18 @@ class RunTime(NamedTuple):
 
 
 def run_time(program_fd: int) -> RunTime:
+    return RunTime(*_runs(program_fd)[:2])
+
+
+def skipped_runs(program_fd: int) -> int:
+    """How often the kernel left the program out, because it was running on that CPU already; 0
+    before Linux 5.12."""
+    return _runs(program_fd)[2]
+
+
+def _runs(program_fd: int) -> tuple[int, int, int]:
     info = ctypes.create_string_buffer(_PROGRAM_INFO_BYTES)
     attributes = struct.pack("=IIQ", program_fd, len(info), ctypes.addressof(info))
     bpf(_OBJ_GET_INFO_BY_FD, "OBJ_GET_INFO_BY_FD", attributes)
-    return RunTime(*struct.unpack_from("=QQ", info.raw, _RUN_TIME_OFFSET))
+    ns, runs, skipped = struct.unpack_from("=QQQ", info.raw, _RUN_TIME_OFFSET)
+    return ns, runs, skipped

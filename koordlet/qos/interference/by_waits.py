@@ -142,7 +142,7 @@ def _judged(known: Known, snapshot: Snapshot, waits: WaitMetrics, time: float) -
     cells |= {(resource, victim, culprit) for victim, row in rows.items() for culprit in row.shares}
     disturbed = set()
     # Those that follow come last, when it is known whether another one is bad.
-    for cell in sorted(cells, key=lambda cell: (follows(resource, cell[2]), cell)):
+    for cell in sorted(cells, key=lambda cell: (follows(cell[2]), cell)):
         _, victim, culprit = cell
         if victim not in rows:
             del pairs[cell]
@@ -151,12 +151,12 @@ def _judged(known: Known, snapshot: Snapshot, waits: WaitMetrics, time: float) -
             continue
         share = rows[victim].shares.get(culprit, 0.0)
         learnt = learning.get((resource, victim), LEARN)
-        excused = victim in disturbed and follows(resource, culprit)
+        excused = victim in disturbed and follows(culprit)
         pair = judge_pair(
             pairs.get(cell, Pair()),
             share,
             snapshot.now,
-            demand_ms_per_s=rows[victim].demand_ms_per_s if hurries(resource, culprit) else None,
+            demand_ms_per_s=rows[victim].demand_ms_per_s if hurries(culprit) else None,
             learnt=learnt,
             excused=excused,
         )

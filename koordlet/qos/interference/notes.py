@@ -17,7 +17,6 @@ from koordlet.qos.interference.windows import OTHERS, Antagonist
 MOST = 8
 """Antagonists that one decision names."""
 _SYSTEM = "work outside pods and applications keeps it waiting"
-_NO_OWNER = "requests without an owner keep it waiting (journals, flushes, writeback)"
 _ADVICE = {
     ("cpu", "self"): "its own tasks keep each other waiting: it needs more CPUs",
     ("cpu", "throttled"): "its own CPU limit keeps it waiting: raise it, or let it burst",
@@ -53,8 +52,6 @@ def notes(
 def _text(snapshot: Snapshot, each: Antagonist, held: Container[str], *, act: bool) -> str:
     culprit = each.culprit
     victim = f"{title(snapshot, each.victim)} {waits_for(each.resource)}"
-    if (each.resource, *culprit) == ("io", "system", "/"):
-        return f"{victim}: {_NO_OWNER}"
     if culprit.kind == "system":
         where = "the root cgroup" if culprit.name == "/" else shown(culprit.name)
         return f"{victim}: {_SYSTEM}" + (f" ({where})" if where else "")

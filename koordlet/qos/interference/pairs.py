@@ -3,8 +3,9 @@
 A window is bad where the blame is at least ``FLOOR`` and ``SIGMAS`` standard deviations above what
 is normal. Mean and variance are exponentially weighted and learn from no bad window, so that a
 disturbance does not become normal. Three bad windows of five make an antagonist, or two clear ones
-in a row, which are twice as far above everything. It stops being one when the last five windows
-were all good.
+in a row, which are twice as far above everything. It stops being one with the first window that has
+next to nothing of it, where all before were bad: it has ended. One that comes and goes stays until
+the last five windows were all good.
 
 The first windows of a victim only teach: a neighbour that takes much from the start is normal. One
 that comes later starts from zero, so it is noticed.
@@ -30,6 +31,8 @@ CLEAR = 2.0
 """What is clear has so many times ``FLOOR`` and ``SIGMAS``."""
 CLEAR_MS_PER_S = 10.0
 """A clear window has waits of so much: of a victim that hardly runs, one wait is a large share."""
+ENDED = FLOOR / 2
+"""Blame below which a culprit has ended that was never calm before."""
 LEARN = 5
 """First windows of a victim, in which nothing is bad."""
 SUFFERS_FROM = 0.1
@@ -58,7 +61,8 @@ class Normal(msgspec.Struct, frozen=True):
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """A victim and one who makes it wait. ``bad``: the last windows, the newest first. ``clear``:
+    """A victim and one who makes it wait. ``bad``: the last windows, the newest first; of an
+    antagonist none from before its first bad one. ``clear``:
     how many of the newest are clear. ``since``: when it became an antagonist (as
     ``Snapshot.now``); None while it is none."""
 
@@ -127,8 +131,9 @@ def judge_pair(
     since = before.since
     if since is None and (sum(bad) >= BAD_WINDOWS or clear >= CLEAR_WINDOWS):
         since = now
-    elif since is not None and len(bad) == OF_WINDOWS and not any(bad):
-        since = None
+        bad = bad[: len(bad) - bad[::-1].index(True)]
+    elif since is not None and (not any(bad) or (all(before.bad) and blame < ENDED)):
+        since, bad = None, (False,)
     return Pair(normal, bad, since, blame, clear)
 
 

@@ -34,23 +34,20 @@ JUDGED: Mapping[str, frozenset[str]] = {
     "memory": OTHERS | {"self"},
 }
 """Kinds of culprits by resource about which there is something to say. A request's own service is
-in ``self`` of a disk, and nothing can be done about ``idle``, ``older`` and ``gone``."""
+in ``self`` of a disk, the ``kernel`` works for somebody else, and nothing can be done about
+``idle``, ``older`` and ``gone``."""
 
 
-_FOLLOW = frozenset({("cpu", "self"), ("memory", "self"), ("io", "system")})
+def follows(culprit: Who) -> bool:
+    """Whether it grows where another one disturbs: tasks of a victim pile up behind each other, and
+    it reclaims more itself."""
+    return culprit.kind == "self"
 
 
-def follows(resource: str, culprit: Who) -> bool:
-    """Whether it grows where another one disturbs: tasks of a victim pile up behind each other, it
-    reclaims more itself, and a flush, which has no owner, writes what others have written."""
-    is_root = culprit.kind != "system" or culprit.name == "/"
-    return (resource, culprit.kind) in _FOLLOW and is_root
-
-
-def hurries(resource: str, culprit: Who) -> bool:
+def hurries(culprit: Who) -> bool:
     """Whether it is worth a name after fewer windows, because it may be held back: it is somebody
     else, and no echo of what another one did a second ago."""
-    return culprit.kind in OTHERS and not follows(resource, culprit)
+    return culprit.kind in OTHERS
 
 
 class Antagonist(NamedTuple):

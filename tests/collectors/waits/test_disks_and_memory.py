@@ -12,7 +12,7 @@ from koordlet.collectors.waits.interrupts import InterruptCollector
 from koordlet.collectors.waits.memory import MemoryCollector
 from koordlet.collectors.waits.readings import CLOSE_S, TRY_AGAIN_S
 from koordlet.decision.snapshot import Capability
-from koordlet.kernel.bpf.block import IDLE, OLDER, SYSTEM
+from koordlet.kernel.bpf.block import IDLE, KERNEL, OLDER
 from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.bpf.irq import Interrupted
 from koordlet.kernel.bpf.stalls import MACHINE
@@ -101,7 +101,7 @@ def test_io_waits_are_told_by_culprit(world: World, block_io: FakeBlockIo) -> No
     )
     assert block_io.watched == {web, sidecar}
     for culprit, ms in (
-        *((web, 200), (sidecar, 50), (batch, 400), (ssh, 30), (SYSTEM, 20), (IDLE, 10)),
+        *((web, 200), (sidecar, 50), (batch, 400), (ssh, 30), (KERNEL, 20), (IDLE, 10)),
         *((OLDER, 4), (987654321, 3)),
     ):
         block_io.wait(web, culprit, ms * MS)
@@ -110,8 +110,8 @@ def test_io_waits_are_told_by_culprit(world: World, block_io: FakeBlockIo) -> No
     assert _cells(found, "pod_io_wait") == {
         (UID2, "pod", UID): pytest.approx(50.0),
         ("", "self", UID): pytest.approx(25.0),
-        ("system.slice", "system", UID): pytest.approx(3.0),
-        ("/", "system", UID): pytest.approx(2.0),
+        ("system.slice/ssh.service", "system", UID): pytest.approx(3.0),
+        ("", "kernel", UID): pytest.approx(2.0),
         ("", "idle", UID): pytest.approx(1.0),
         ("", "older", UID): pytest.approx(0.4),
         ("", "gone", UID): pytest.approx(0.3),

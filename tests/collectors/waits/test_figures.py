@@ -21,7 +21,8 @@ from koordlet.collectors.waits.suspicion import Recent, Suspicion
 from koordlet.kernel.bpf.run_queue import OLDER, THROTTLED
 
 A, B, C = Group(Kind.POD, "a"), Group(Kind.POD, "b"), Group(Kind.APPLICATION, "c")
-SYSTEM = Group(Kind.SYSTEM, "system.slice")
+SYSTEM = Group(Kind.SYSTEM, "system.slice/ssh.service")
+KERNEL = Group(Kind.KERNEL, "")
 
 
 def test_only_what_grew_is_there_and_a_new_counter_counts_from_zero() -> None:
@@ -89,11 +90,11 @@ def test_rows_add_up_the_cgroups_of_a_group_and_call_its_own_self() -> None:
 
 
 def test_the_eight_worst_are_named_and_the_others_are_one() -> None:
-    row = {Group(Kind.POD, f"p{n:02}"): float(n) for n in range(1, 12)} | {SYSTEM: 0.5}
+    row = {Group(Kind.POD, f"p{n:02}"): float(n) for n in range(1, 12)} | {SYSTEM: 0.5, KERNEL: 0.1}
     found = worst(row)
     assert len(found) == MOST_CULPRITS + 2
-    assert found[Group(Kind.REST, "")] == 1 + 2 + 3
-    assert found[SYSTEM] == 0.5
+    assert found[Group(Kind.REST, "")] == 1 + 2 + 3 + 0.5
+    assert found[KERNEL] == 0.1
     assert sum(found.values()) == sum(row.values())
 
 
@@ -117,4 +118,12 @@ def test_a_cgroup_belongs_to_the_longest_path_that_is_known() -> None:
     assert group_of("kubepods/podA/inner/z", known) == B
     assert group_of("shop.slice", known) == C
     assert group_of("system.slice/ssh.service", known) == SYSTEM
+    assert group_of("system.slice/ssh.service/deeper", known) == SYSTEM
+    for path, name in (
+        ("user.slice/user-0.slice/session-3.scope", "user.slice/user-0.slice/session-3.scope"),
+        ("machine.slice", "machine.slice"),
+        ("docker/4711/x", "docker"),
+        ("a.slice/" * 40, "a.slice/" * 5 + "a.slice"),
+    ):
+        assert group_of(path, known) == Group(Kind.SYSTEM, name)
     assert group_of("", known) == Group(Kind.SYSTEM, "/")

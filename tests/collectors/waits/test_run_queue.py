@@ -76,7 +76,7 @@ def test_waits_are_told_by_culprit(world: World, queue: FakeRunQueue) -> None:
     assert cells == {
         (UID2, "pod", UID): pytest.approx(50.0),
         ("", "self", UID): pytest.approx(5.0),
-        ("system.slice", "system", UID): pytest.approx(3.0),
+        ("system.slice/ssh.service", "system", UID): pytest.approx(3.0),
         ("/", "system", UID): pytest.approx(2.0),
         ("", "idle", UID): pytest.approx(1.0),
         ("", "throttled", UID): pytest.approx(0.5),

@@ -139,6 +139,14 @@ def test_a_second_antagonist_within_half_a_minute_is_recorded(make_world: MakeWo
     assert scene.quota(SORT) == -1
 
 
+def test_each_episode_of_one_antagonist_is_recorded(make_world: MakeWorld) -> None:
+    scene = Scene(make_world)
+    for count in range(1, 4):
+        scene.seconds(6, db=300)
+        assert scene.noted() == [DB] * count
+        scene.seconds(6)
+
+
 def test_what_is_remembered_of_rules_is_bounded(make_world: MakeWorld) -> None:
     scene = Scene(make_world)
     scene.seconds(6, db=300)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordlet.qos.interference.pairs import (
+    ENDED,
     LEARN,
     Normal,
     Pair,
@@ -112,9 +113,18 @@ def test_nothing_is_clear_that_is_excused_or_one_of_the_first_windows() -> None:
     assert (pair.clear, pair.since) == (0, None)
 
 
-def test_it_is_none_any_more_after_five_good_windows() -> None:
+def test_it_is_none_any_more_when_it_has_ended() -> None:
     antagonist = _run(Pair(), 0.2, 0.2, 0.2)
-    assert _run(antagonist, 0.0, 0.0, 0.0, 0.0).since == 2.0
+    assert _run(antagonist, 0.03).since == 2.0
+    assert _run(antagonist, 0.02).since is None
+    assert _run(antagonist, 0.02, 0.2, 0.2).since is None
+    assert _run(antagonist, 0.02, 0.2, 0.2, 0.2).since == 3.0
+
+
+@pytest.mark.parametrize("start", [(0.2, 0.0, 0.2, 0.2), (0.0, 0.2, 0.2, 0.2, 0.03, 0.2)])
+def test_one_that_comes_and_goes_is_none_after_five_good_windows(start: tuple[float, ...]) -> None:
+    antagonist = _run(Pair(), *start)
+    assert _run(antagonist, 0.0, 0.0, 0.0, 0.0).since is not None
     assert _run(antagonist, 0.0, 0.0, 0.0, 0.0, 0.0).since is None
 
 
@@ -159,4 +169,4 @@ def test_an_antagonist_always_had_three_bad_windows_of_five_or_two_in_a_row(
             in_a_row = min(blame, blames[second - 1]) * (demand_ms_per_s or 0.0) >= 10.0
             assert sum(history[-5:]) >= 3 or (sum(history[-2:]) == 2 and in_a_row)
         if pair.since is None and before.since is not None:
-            assert not any(history[-5:])
+            assert not any(history[-5:]) or blame < ENDED

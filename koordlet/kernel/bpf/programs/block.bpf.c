@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
  *
- * How long block requests of watched cgroups wait and are served, and whose requests the device
- * completed meanwhile.
+ * How long tasks of watched cgroups wait for a disk, whose requests the device completed meanwhile,
+ * and how long their own requests take.
  *
- * A request waits from when it is made until the driver gets it, then it is in the device until it
- * completes. Each device remembers its last RING stretches of serving one cgroup: a stretch ends
- * with a completion and begins with the completion before or, if the device had nothing to do, when
- * the request was issued. When a request of a watched cgroup completes, its time is divided among
- * the stretches that overlap it.
+ * A task waits while it sleeps with in_iowait set, which is what the kernel itself counts as waiting
+ * (io.pressure, delay accounting): from when it is switched out until it is woken. A request that
+ * nobody sleeps for, such as reading ahead, makes nobody wait.
+ *
+ * Each device remembers its last RING stretches of serving one cgroup: a stretch ends with a
+ * completion and begins with the completion before or, if the device had nothing to do, when the
+ * request was issued. When a task is woken, its wait is divided among the stretches that overlap it.
+ * They are those of the device whose completion wakes it: the newest on this CPU, else the newest of
+ * its cgroup.
  */
 #include "core.h"
 
@@ -19,10 +23,11 @@ const volatile struct {
 
 /* Culprits that are no cgroup. Ids of cgroups are inode numbers, 1 being a root. */
 #define IDLE 0ULL		/* the device had nothing to do: a scheduler held the request back */
-#define SYSTEM 1ULL		/* requests without an owner, such as flushes */
-#define OLDER (~0ULL - 1)	/* before what the ring remembers */
+#define OLDER (~0ULL - 1)	/* before what the ring remembers, or no device is known */
 
 #define RING 64
+/* A completion so long ago is not what wakes a task now. */
+#define JUST_NOW_NS 100000
 
 /* linux/bpf.h, as in core.h; the verifier knows the lock by its name. */
 enum { MAP_LRU_HASH = 9 };
@@ -41,25 +46,40 @@ struct bio {
 	struct blkcg_gq *bi_blkg;
 };
 struct request_queue;
+enum mq_rq_state { MQ_RQ_IDLE };
 struct request {
 	struct request_queue *q;
 	struct bio *bio;
+	unsigned int cmd_flags;
 	unsigned int __data_len;
+	u64 __sector;
 	u64 start_time_ns; /* 0 where the device keeps no statistics (queue/iostats) */
+	enum mq_rq_state state;
 };
 #pragma clang attribute pop
+
+/* As in core.h; what follows ___ is no part of a name. */
+enum cgroup_subsys_id___io { io_cgrp_id___any };
 
 /* Since 5.11; before, the request was the second argument. A type is compared with all its
  * parameters. */
 typedef void (*btf_trace_block_rq_issue)(void *, struct request *);
 
-/* When requests were issued; 0 once they are complete. A device has so many and uses them again and
- * again, so that entries stay: making and removing them would cost more than all the rest. */
+/* Requests that a device has. It has so many and uses them again and again, so that entries stay:
+ * making and removing them would cost more than all the rest.
+ *
+ * The kernel skips a program that interrupts itself on a CPU. So an entry may be left from a request
+ * whose completion nobody saw, and the next one there need not be issued at all: a flush without
+ * data only passes through. `which` tells them apart. */
+struct issue {
+	u64 at_ns; /* 0: it is complete */
+	u64 which;
+};
 struct {
 	__uint(type, MAP_LRU_HASH);
 	__uint(max_entries, 8192);
 	__type(key, u64);
-	__type(value, u64);
+	__type(value, struct issue);
 } issued SEC(".maps");
 
 struct stretch {
@@ -106,10 +126,17 @@ static __always_inline void count(struct counts *counts, u64 ns)
 	__sync_fetch_and_add(&counts->slots[slot_of(ns)], 1);
 }
 
-/* Of watched cgroups; entries are made and removed by who reads them. */
+/* Of watched cgroups; entries are made and removed by who reads them. `newest`: its request that was
+ * completed last. */
+struct completion {
+	u64 device; /* 0: none */
+	u64 issued_ns;
+	u64 end_ns;
+};
 struct group {
 	struct counts queue;
 	struct counts device;
+	struct completion newest;
 };
 struct {
 	__uint(type, MAP_HASH);
@@ -118,6 +145,33 @@ struct {
 	__type(key, u64);
 	__type(value, struct group);
 } groups SEC(".maps");
+
+/* Of all cgroups, on this CPU. */
+struct {
+	__uint(type, MAP_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct completion);
+} newest_here SEC(".maps");
+
+/* Tasks of watched cgroups that wait, by thread. Who reads adds what they have waited so far, and
+ * says until when in `read_ns`: of a wait only the time after that counts when it is over. */
+struct sleep {
+	u64 since_ns;
+	u64 cgroup;
+};
+struct {
+	__uint(type, MAP_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u64);
+	__type(value, struct sleep);
+} sleeping SEC(".maps");
+struct {
+	__uint(type, MAP_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} read_ns SEC(".maps");
 
 /* Which culprits a victim will have is not known before; those of long ago make room. */
 struct pair {
@@ -132,7 +186,7 @@ struct {
 } waits SEC(".maps");
 
 struct all {
-	u64 lost;	/* requests that found no room in a map */
+	u64 lost;	/* requests and waits that found no room in a map */
 	u64 others_ns;	/* waits of all victims because of other cgroups */
 };
 struct {
@@ -167,18 +221,25 @@ static __always_inline u64 clamp(u64 value, u64 low, u64 high)
 	return value < high ? value : high;
 }
 
+/* What the root writes is what the kernel writes back, a journal or a flush: on cgroup v1 all that is
+ * written through the page cache. */
 static __always_inline u64 owner_of(struct request *request)
 {
 	struct bio *bio = request->bio;
+	u64 owner = bio && bio->bi_blkg ? bio->bi_blkg->blkcg->css.cgroup->kn->id : ROOT;
 
-	if (!bio || !bio->bi_blkg)
-		return SYSTEM;
-	return bio->bi_blkg->blkcg->css.cgroup->kn->id;
+	return owner == ROOT && request->cmd_flags & 0xff ? KERNEL : owner;
+}
+
+static __always_inline u64 which_is(struct request *request)
+{
+	return request->start_time_ns ? request->start_time_ns : request->__sector;
 }
 
 static __always_inline void issue(struct request *request)
 {
-	u64 key = (u64)request, now = bpf_ktime_get_ns(), *at;
+	struct issue now = { bpf_ktime_get_ns(), which_is(request) }, *at;
+	u64 key = (u64)request;
 
 	at = bpf_map_lookup_elem(&issued, &key);
 	if (at)
@@ -214,31 +275,26 @@ static __always_inline struct device *device_of(struct request *request)
 	return bpf_map_lookup_elem(&devices, &key);
 }
 
-/* The number of the stretch that the completion at `end` is in. */
-static __always_inline u64 remember(struct device *device, u64 cgroup, u64 from, u64 end)
+static __always_inline void remember(struct device *device, u64 cgroup, u64 from, u64 end)
 {
 	struct stretch *last, *next;
-	u64 number;
 
 	if (options.with_lock)
 		bpf_spin_lock(&device->lock);
-	number = device->count;
-	last = &device->ring[(number - 1) & (RING - 1)];
+	last = &device->ring[(device->count - 1) & (RING - 1)];
 	if (end < last->end_ns)
 		end = last->end_ns; /* another CPU was faster here */
-	if (number && from <= last->end_ns && last->cgroup == cgroup) {
+	if (device->count && from <= last->end_ns && last->cgroup == cgroup) {
 		last->end_ns = end;
-		number--;
 	} else {
-		next = &device->ring[number & (RING - 1)];
+		next = &device->ring[device->count & (RING - 1)];
 		next->from_ns = from < last->end_ns ? last->end_ns : from;
 		next->end_ns = end;
 		next->cgroup = cgroup;
-		device->count = number + 1;
+		device->count++;
 	}
 	if (options.with_lock)
 		bpf_spin_unlock(&device->lock);
-	return number;
 }
 
 static __always_inline void blame(u64 victim, u64 culprit, u64 ns)
@@ -259,20 +315,25 @@ static __always_inline void blame(u64 victim, u64 culprit, u64 ns)
 		lose();
 }
 
-/* [since, issued) in the queue, [issued, now) in the device. What no stretch covers is, in the
- * queue, nobody's doing, and in the device its own service. */
-static __always_inline void divide(struct device *device, u64 number, u64 victim, u64 since,
-				   u64 issued, u64 now)
+/* What no stretch covers is, before the newest request was issued, nobody's doing, and afterwards its
+ * own service. */
+static __always_inline void divide(struct completion *newest, u64 victim, u64 since, u64 now)
 {
-	u64 to = now, own = 0, idle = 0, others = 0;
+	u64 to = now, own = 0, idle = 0, others = 0, key = newest->device, number;
+	struct device *device = bpf_map_lookup_elem(&devices, &key);
 
+	if (!device) {
+		blame(victim, OLDER, now - since);
+		return;
+	}
+	number = device->count - 1;
 #pragma clang loop unroll(disable)
 	for (u32 back = 0; back < RING && to > since; back++) {
 		struct stretch *this = &device->ring[(number - back) & (RING - 1)];
 		u64 end = clamp(this->end_ns, since, to), from = clamp(this->from_ns, since, end);
 
-		idle += clamp(issued, end, to) - end;
-		own += to - clamp(issued, end, to);
+		idle += clamp(newest->issued_ns, end, to) - end;
+		own += to - clamp(newest->issued_ns, end, to);
 		if (this->cgroup == victim)
 			own += end - from;
 		else if (from < end) {
@@ -290,33 +351,103 @@ static __always_inline void divide(struct device *device, u64 number, u64 victim
 SEC("tp_btf/block_rq_complete")
 int BPF_PROG(on_complete, struct request *request, int error, unsigned int bytes)
 {
-	u64 now = bpf_ktime_get_ns(), key = (u64)request, cgroup, since, *issued_at, at, number;
+	u64 now = bpf_ktime_get_ns(), key = (u64)request, cgroup, since, at;
+	struct completion this, *newest;
+	struct issue *issue;
 	struct device *device;
 	struct group *group;
+	u32 zero = 0;
 
 	if (bytes < request->__data_len) /* the rest comes later */
 		return 0;
-	issued_at = bpf_map_lookup_elem(&issued, &key);
-	if (!issued_at || !*issued_at)
+	issue = bpf_map_lookup_elem(&issued, &key);
+	if (!issue || !issue->at_ns)
 		return 0;
-	at = *issued_at;
-	*issued_at = 0;
+	at = issue->at_ns;
+	issue->at_ns = 0;
+	if (issue->which != which_is(request) || request->state == MQ_RQ_IDLE)
+		return 0; /* it is that of an earlier one */
 	device = device_of(request);
 	if (!device || now < at) {
 		lose();
 		return 0;
 	}
 	cgroup = owner_of(request);
-	number = remember(device, cgroup, at, now);
+	remember(device, cgroup, at, now);
+	this.device = (u64)request->q;
+	this.issued_ns = at;
+	this.end_ns = now;
+	newest = bpf_map_lookup_elem(&newest_here, &zero);
+	if (newest)
+		*newest = this;
 	group = bpf_map_lookup_elem(&groups, &cgroup);
 	if (!group)
 		return 0;
+	group->newest = this;
 	since = request->start_time_ns;
 	if (since && since <= at)
 		count(&group->queue, at - since);
-	else
-		since = at;
 	count(&group->device, now - at);
-	divide(device, number, cgroup, since, at, now);
+	return 0;
+}
+
+static __always_inline void begin(struct task_struct *task)
+{
+	struct sleep sleep = {
+		bpf_ktime_get_ns(),
+		task->cgroups
+			->subsys[bpf_core_enum_value(enum cgroup_subsys_id___io, io_cgrp_id___any)]
+			->cgroup->kn->id,
+	};
+	u64 thread = task->pid;
+
+	if (!bpf_map_lookup_elem(&groups, &sleep.cgroup))
+		return;
+	if (bpf_map_update_elem(&sleeping, &thread, &sleep, BPF_ANY))
+		lose();
+}
+
+static __always_inline void end(struct task_struct *task)
+{
+	u64 thread = task->pid, now = bpf_ktime_get_ns(), victim, since, *read;
+	struct sleep *sleep = bpf_map_lookup_elem(&sleeping, &thread);
+	struct completion this, *newest;
+	struct group *group;
+	u32 zero = 0;
+
+	if (!sleep)
+		return;
+	since = sleep->since_ns;
+	victim = sleep->cgroup;
+	bpf_map_delete_elem(&sleeping, &thread);
+	read = bpf_map_lookup_elem(&read_ns, &zero);
+	if (read && since < *read)
+		since = *read;
+	group = bpf_map_lookup_elem(&groups, &victim);
+	if (!group || now <= since)
+		return;
+	this = group->newest;
+	newest = bpf_map_lookup_elem(&newest_here, &zero);
+	if (newest && newest->end_ns + JUST_NOW_NS >= now)
+		this = *newest;
+	divide(&this, victim, since, now);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	/* Where it was woken before it had quite gone to sleep. */
+	if (BPF_CORE_READ_BITFIELD(next, in_iowait))
+		end(next);
+	if (!preempt && BPF_CORE_READ_BITFIELD(prev, in_iowait) && !could_go_on(prev))
+		begin(prev);
+	return 0;
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(on_waking, struct task_struct *task)
+{
+	if (BPF_CORE_READ_BITFIELD(task, in_iowait))
+		end(task);
 	return 0;
 }

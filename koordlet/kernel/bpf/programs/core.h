@@ -49,6 +49,11 @@ enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_LOCAL_STORAGE_GET_F_CREATE = 1, BPF_F_N
 enum cgroup_subsys_id { cpuset_cgrp_id, cpu_cgrp_id };
 
 #define TASK_RUNNING 0
+#define PF_KTHREAD 0x00200000
+
+/* Culprit that is no cgroup: the kernel's own threads, and what they write. */
+#define KERNEL (~0ULL - 2)
+#define ROOT 1ULL
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct kernfs_node {
@@ -72,6 +77,8 @@ struct sched_entity {
 };
 struct task_struct {
 	unsigned int __state; /* since 5.14 */
+	unsigned int flags;
+	unsigned in_iowait : 1;
 	int pid;
 	struct css_set *cgroups;
 	struct sched_entity se;
@@ -81,6 +88,14 @@ struct task_struct___before_5_14 {
 	long state;
 };
 #pragma clang attribute pop
+
+/* Else it sleeps. */
+static __always_inline bool could_go_on(struct task_struct *task)
+{
+	if (bpf_core_field_exists(task->__state))
+		return task->__state == TASK_RUNNING;
+	return BPF_CORE_READ((struct task_struct___before_5_14 *)task, state) == TASK_RUNNING;
+}
 
 /* Counters of one kind of wait: count, sum, longest, and how many by power of two of 1,024 ns:
  * slot 0 below that, slot k from 2^(k-1) on. */

@@ -149,13 +149,6 @@ static __always_inline void add_to_others(u64 ns)
 		all->others_ns += ns;
 }
 
-static __always_inline bool could_go_on(struct task_struct *task)
-{
-	if (bpf_core_field_exists(task->__state))
-		return task->__state == TASK_RUNNING;
-	return BPF_CORE_READ((struct task_struct___before_5_14 *)task, state) == TASK_RUNNING;
-}
-
 /* Else it is cgroups that are throttled, on one CPU with all their tasks there. */
 static __always_inline bool throttles_tasks(struct task_struct *task)
 {
@@ -224,6 +217,12 @@ static __always_inline void remember(struct cpu *cpu, u64 cgroup, u64 now)
 	cpu->ring[next].end_ns = now;
 	cpu->ring[next].cgroup = cgroup;
 	cpu->count++;
+}
+
+/* Its own threads, unless somebody has put one into a cgroup: it works for that one then. */
+static __always_inline u64 runner(struct task_struct *task, u64 cgroup)
+{
+	return cgroup == ROOT && task->flags & PF_KTHREAD ? KERNEL : cgroup;
 }
 
 static __always_inline void halt(struct cpu *cpu, s64 place, u64 cgroup, u64 now)
@@ -392,7 +391,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		u64 cgroup = cgroup_of(prev, options.by_cpu_controller);
 
 		if (options.with_matrix)
-			remember(cpu, cgroup, now);
+			remember(cpu, runner(prev, cgroup), now);
 		place = place_of(cgroup);
 		if (place != NOT_WATCHED && could_go_on(prev) && begin(prev, now) &&
 		    !throttles_tasks(prev))
