@@ -59,14 +59,16 @@ Run = Callable[..., list[Figure]]
 
 class Bench(NamedTuple):
     """``run(smoke, say)``: progress goes to ``say``. ``in_arms``: it also takes ``repeat=``, how
-    often each of its arms runs; figures are then of medians. ``light``: it takes a core at most and
-    works on a busy machine too, so that with ``--smoke`` it runs beside one that is not."""
+    often each of its arms runs; figures are then of medians. ``has_long``: it takes ``long=``, for
+    more than anybody waits for. ``light``: it takes a core at most and works on a busy machine
+    too, so that with ``--smoke`` it runs beside one that is not."""
 
     proves: str
     run: Run
     needs_root: bool = True
     in_arms: bool = False
     light: bool = False
+    has_long: bool = False
 
 
 BENCHES = {
@@ -81,7 +83,7 @@ BENCHES = {
     "alarm": Bench("alarm to write; load step to limit, against a 1 s poll", alarm.run),
     "bpf": Bench("what our programs in the kernel cost", bpf.run),
     "interference": Bench(
-        "who disturbs whom: recall, precision, delay", interference.run, in_arms=True
+        "who disturbs whom: recall, precision, delay", interference.run, in_arms=True, has_long=True
     ),
     "devices": Bench(
         "readings of GPUs, RDMA devices, accelerators", devices.run, needs_root=False, light=True
@@ -175,6 +177,9 @@ def main() -> int:
     parser.add_argument(
         "--repeat", type=int, metavar="N", help="runs of each arm where there are arms"
     )
+    parser.add_argument(
+        "--long", action="store_true", help="the long schedule of interference, some 40 minutes"
+    )
     parser.add_argument("--json", action="store_true", help="figures as JSON, for scripts")
     parser.add_argument(
         "--against", metavar="COMMIT", help="run each in its tree too, in alternation, and compare"
@@ -199,30 +204,34 @@ def main() -> int:
     if options.against is not None:
         return _run_against(options.against, names, options)
     if len(names) == 1:
-        return _run_one(names[0], options.smoke, options.repeat, options.json)
-    return _run_each(names, options.smoke, options.repeat, options.json)
+        return _run_one(names[0], options)
+    return _run_each(names, options)
 
 
-def _run_one(name: str, smoke: bool, repeat: int | None, as_json: bool) -> int:
+def _run_one(name: str, options: argparse.Namespace) -> int:
     bench = BENCHES[name]
     if bench.needs_root and os.geteuid() != 0:
         print(f"bench {name} makes cgroups, which needs root", file=sys.stderr)
         return 1
-    repeats = {"repeat": repeat} if bench.in_arms and repeat is not None else {}
+    more = {}
+    if bench.in_arms and options.repeat is not None:
+        more["repeat"] = options.repeat
+    if bench.has_long:
+        more["long"] = options.long
     before = machine_line()
     try:
-        found = bench.run(smoke, lambda text: _say(name, text), **repeats)
+        found = bench.run(options.smoke, lambda text: _say(name, text), **more)
     except NotMeasuredError as error:
         print(f"{name}: not measured: {error}", file=sys.stderr)
         found = []
     except KeyboardInterrupt:
         return 130
-    _print([(name, figure) for figure in found], before, as_json)
+    _print([(name, figure) for figure in found], before, options.json)
     return 0
 
 
 def _run_against(commit: str, names: list[str], options: argparse.Namespace) -> int:
-    sizes = _sizes(options.smoke, options.repeat)
+    sizes = _sizes(options)
     print(machine_line())
     try:
         rows = against.run(
@@ -237,12 +246,13 @@ def _run_against(commit: str, names: list[str], options: argparse.Namespace) -> 
     return 0
 
 
-def _sizes(smoke: bool, repeat: int | None) -> list[str]:
-    return [*(["--smoke"] if smoke else []), *([f"--repeat={repeat}"] if repeat else [])]
+def _sizes(options: argparse.Namespace) -> list[str]:
+    repeat = [f"--repeat={options.repeat}"] if options.repeat else []
+    return [*(["--smoke"] if options.smoke else []), *(["--long"] if options.long else []), *repeat]
 
 
-def _run_each(names: list[str], smoke: bool, repeat: int | None, as_json: bool) -> int:
-    sizes = _sizes(smoke, repeat)
+def _run_each(names: list[str], options: argparse.Namespace) -> int:
+    sizes, smoke = _sizes(options), options.smoke
     before = machine_line()
     lanes = [names]
     if smoke:
@@ -259,7 +269,7 @@ def _run_each(names: list[str], smoke: bool, repeat: int | None, as_json: bool) 
         except KeyboardInterrupt:
             lane.stop()
             return 130
-    _print([(name, each) for name in names for each in found[name] or ()], before, as_json)
+    _print([(name, each) for name in names for each in found[name] or ()], before, options.json)
     if broken := [name for name in names if found[name] is None]:
         print(f"broken: {', '.join(broken)}", file=sys.stderr)
     return 1 if broken else 0

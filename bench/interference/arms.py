@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 VICTIM, FILLER = "ls", "filler"
+UNDECLARED = "undeclared-"
+"""Prefix of an antagonist's cgroup that is no application of the configuration."""
 LIMIT_BYTES = 384 << 20
 """Of memory, of all below an arm that is ``limited``."""
 
@@ -53,15 +55,19 @@ ARMS = (
 
 
 class Length(NamedTuple):
-    """Seconds. An antagonist ends after five good windows: pauses are longer. ``check``: so long a
+    """Seconds. ``pause``: before each injection, and up to ``more`` at random. ``check``: so long a
     service is watched beside a decoy, and so long alone. ``closely``: it learns from windows of a
     second, as if there were an alarm, and not from calm ones of ten."""
 
     injection: float
     pause: float
+    more: float
     check: float
     closely: bool = False
 
 
-WHOLE = Length(6.0, 8.0, 10.0)
-SMOKE = Length(3.0, 0.5, 0.5, closely=True)
+WHOLE = Length(6.0, 8.0, 1.0, 10.0)
+LONG = Length(6.0, 4.0, 8.0, 10.0)
+SMOKE = Length(3.0, 0.5, 1.0, 0.5, closely=True)
+LONG_INJECTIONS = {"cpu": 22, "io": 21, "memory": 21}
+LONG_SEEDS = (7, 11)

@@ -15,36 +15,49 @@ from koordlet.collectors.budget import BudgetOptions
 from koordlet.collectors.runner import Runner
 from koordlet.decision.metrics import HOST_APPLICATION_CPU_USAGE, WAITS
 from koordlet.decision.snapshot import Application, Snapshot, Wake
+from koordlet.engine.runs import Runs
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.host import Host
 from koordlet.kernel.knobs import Knobs
 from koordlet.kernel.topology import read_topology
 from koordlet.qos.interference import cpi2
-from koordlet.qos.interference.strategy import InterferenceOptions, InterferenceState, decide
+from koordlet.qos.interference.strategy import (
+    NAME,
+    InterferenceOptions,
+    InterferenceState,
+    decide,
+)
 from koordlet.qos.interference.windows import Who, sampled_at
 from koordlet.state.node import NodeOptions, memory_bytes, node_of
 from koordlet.state.snapshot import KernelView, TsdbView
 from koordlet.tsdb.store import Store
 
 _WANTED = ("applications", "waits", "disks", "stalls")
+_NAMED = ("application", "system")
 _HISTORY = 10
 """Windows of CPI2's rule."""
 
 
 class Detectors:
-    """``waits_ms_per_s``: of the service, for the arm's resource, in the newest window."""
+    """``root``: the cgroup that has all others. ``matrix``: what ``koordlet blame`` marks;
+    ``events``: what the decision log records. ``waits_ms_per_s``: of the service, for the arm's
+    resource, in the newest window. ``windows``: when each ended, and how long it was."""
 
     def __init__(
         self,
         host: Host,
         cgroups: Cgroups,
         arm: Arm,
+        root: str,
         applications: Sequence[Application],
         stack: ExitStack,
     ) -> None:
-        self.matrix, self.cpi2 = Named(), Named()
+        self.matrix, self.events, self.cpi2 = Named(), Named(), Named()
         self.waits_ms_per_s = 0.0
+        self.windows: list[tuple[float, float]] = []
+        self._root = root
+        self._runs = Runs(NAME, "strategy")
         self._host = host
         self._arm = arm
         self._applications = tuple(applications)
@@ -102,17 +115,32 @@ class Detectors:
         self._memory = decision.memory
         labels = (gauge.labels for gauge in decision.gauges)
         named = frozenset(
-            culprit if kind == "application" else f"{kind} {culprit}".strip()
+            self._name_of(culprit if kind in _NAMED else f"{kind} {culprit}".strip())
             for resource, _, victim, kind, culprit in labels
             if (resource, victim) == (self._arm.resource, VICTIM)
         )
         self.matrix.say(snapshot.now, named)
+        rule = f"{NAME}.{self._arm.resource}.{VICTIM}."
+        self.events.episodes += [
+            (snapshot.now, self._name_of(note.rule.removeprefix(rule)))
+            for note in self._runs.due_notes(decision.notes, snapshot.now, others_stand=False)
+            if note.rule.startswith(rule)
+        ]
         self._turn_of_cpi2(snapshot)
+
+    def end(self) -> None:
+        """Nothing is said any more."""
+        self.matrix.say(math.inf, frozenset())
+
+    def _name_of(self, culprit: str) -> str:
+        return culprit.removeprefix(f"{self._root}/")
 
     def _turn_of_cpi2(self, snapshot: Snapshot) -> None:
         sampled = sampled_at(snapshot, self._waits)
         if sampled is None or sampled <= self._seen + 0.001:
             return
+        if self._seen:
+            self.windows.append((snapshot.now, sampled - self._seen))
         self._seen = sampled
         view = snapshot.metrics
         total = view.read(self._waits.app_total, (VICTIM,), window_s=2.0)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from bench.figures import NotMeasuredError
-from bench.interference.arms import FILLER, LIMIT_BYTES, VICTIM, Arm, Length
+from bench.interference.arms import FILLER, LIMIT_BYTES, UNDECLARED, VICTIM, Arm, Length
 from bench.interference.cast import Cast, Process, answered
 from bench.interference.decoys import HARMLESS, slowed
 from bench.interference.detectors import Detectors
 from bench.interference.disk import directory
 from bench.interference.load import prepare
-from bench.interference.score import SLACK_S, Injection
+from bench.interference.score import Injection
 from bench.tree import scratch_root
 from koordlet.collectors.waits.suspicion import STALL_MS_PER_S
 from koordlet.decision.resource import Resource
@@ -27,6 +27,8 @@ from koordlet.kernel.linux import LinuxHost
 from koordlet.protocol.qos import QoSClass
 
 _LONGEST_LEARN_S = 150.0
+_LAST_S = 7.0
+"""After the last injection: a name that comes late, or does not go, is seen."""
 _TOGGLES = 0.15
 """How likely a decoy begins or ends in a second."""
 _ELSEWHERE = "decoy-elsewhere-"
@@ -39,7 +41,7 @@ class Scene:
         host = LinuxHost()
         self._cgroups = Cgroups(host, detect(host))
         self._arm = arm
-        self._name = f"koordlet-bench-{os.getpid()}"
+        self._name = f"koordlet-bench-{os.getpid()}.slice"
         self._say = say
         self._folder = stack.enter_context(directory(say, slow=arm.resource == "io"))
         make = stack.enter_context(scratch_root(self._cgroups, self._name))
@@ -49,7 +51,8 @@ class Scene:
             **{f"{_ELSEWHERE}{name}": name for name in arm.elsewhere},
         }
         groups = (VICTIM, *arm.antagonists, *self._decoys, FILLER)
-        for group in groups:
+        undeclared = tuple(f"{UNDECLARED}{name}" for name in arm.antagonists)
+        for group in (*groups, *undeclared):
             make(f"{self._name}/{group}")
         if arm.limited:
             self._cgroups.write(self._name, Resource.MEMORY_LIMIT, LIMIT_BYTES)
@@ -59,7 +62,7 @@ class Scene:
             )
             for group in groups
         ]
-        self.detectors = Detectors(host, self._cgroups, arm, applications, stack)
+        self.detectors = Detectors(host, self._cgroups, arm, self._name, applications, stack)
         self._cast = Cast(self._cgroups, self._name, self._folder, stack)
         self._running: frozenset[str] = frozenset()
 
@@ -79,15 +82,19 @@ class Scene:
         for number in range(count):
             culprit = self._arm.antagonists[number % len(self._arm.antagonists)]
             copies = 3 if culprit == "spin" else 1
-            started = [self._cast.start(culprit, culprit) for _ in range(copies)]
-            self._watch(length.pause + draw.random(), decoys, draw)
+            # Each of them once declared and once not, then the other way round.
+            turn = number // len(self._arm.antagonists) + number
+            group = culprit if turn % 2 == 0 else f"{UNDECLARED}{culprit}"
+            started = [self._cast.start(culprit, group) for _ in range(copies)]
+            self._watch(length.pause + length.more * draw.random(), decoys, draw)
             start = self._cast.release(started)
             harms_from = self._go_on(start, length.injection, service, decoys, draw)
             for each in started:
                 self._cast.end(each)
-            self._cast.empty(culprit)
-            injections.append(Injection(culprit, start, time.monotonic(), harms_from))
-        self._watch(SLACK_S, decoys, draw)
+            self._cast.empty(group)
+            injections.append(Injection(group, start, time.monotonic(), harms_from))
+        self._watch(_LAST_S, decoys, draw)
+        self.detectors.end()
         return injections
 
     def _go_on(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,13 +23,16 @@ class Injection(NamedTuple):
 
 @dataclass
 class Named:
-    """What one detector said: (when, whom), each time that it named one more."""
+    """What one detector said: (when, whom), each time that it named one more; and each time that a
+    name went."""
 
     episodes: list[tuple[float, str]] = field(default_factory=list)
+    ends: list[tuple[float, str]] = field(default_factory=list)
     _now: frozenset[str] = frozenset()
 
     def say(self, time_s: float, names: frozenset[str]) -> None:
         self.episodes += [(time_s, name) for name in sorted(names - self._now)]
+        self.ends += [(time_s, name) for name in sorted(self._now - names)]
         self._now = names
 
 
@@ -71,3 +75,15 @@ def score(injections: Sequence[Injection], episodes: Iterable[tuple[float, str]]
             missed.append(each)
     wrong = tuple(e for e in episodes if not any(fits(each, *e) for each in injections))
     return Score(tuple(delays), tuple(missed), len(episodes) - len(wrong), wrong)
+
+
+def gone_after_s(injections: Sequence[Injection], named: Named) -> tuple[float, ...]:
+    """For how long a name stood after its culprit had ended, of each injection that was named."""
+    found = []
+    for number, each in enumerate(injections):
+        same = (later.start for later in injections[number + 1 :] if later.culprit == each.culprit)
+        until = min(same, default=math.inf)
+        if any(n == each.culprit and each.start <= t < until for t, n in named.episodes):
+            ends = [t for t, n in named.ends if n == each.culprit and each.start <= t < until]
+            found.append(max(max(ends, default=math.inf) - each.end, 0.0))
+    return tuple(found)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from bench.interference.score import Injection, Named, score
+from bench.interference.score import Injection, Named, gone_after_s, score
 
 SPIN = Injection("spin", 10.0, 16.0, 10.0)
 HOG = Injection("hog", 30.0, 36.0, 31.0)
@@ -46,3 +48,14 @@ def test_nothing_said() -> None:
     found = score((SPIN,), [])
     assert (found.recall, found.precision) == (0.0, 1.0)
     assert score((), []).recall == pytest.approx(0.0)
+
+
+def test_how_long_a_name_stands_after_its_culprit() -> None:
+    named = Named()
+    for time_s, names in ((12, {"spin"}), (18, set()), (19, {"spin"}), (20, set()), (33, {"hog"})):
+        named.say(float(time_s), frozenset(names))
+    again = Injection("spin", 50.0, 56.0, 50.0)
+    # The last one was never named, the second one never stopped being.
+    assert gone_after_s((SPIN, HOG, again), named) == (4.0, math.inf)
+    named.say(35.0, frozenset())
+    assert gone_after_s((SPIN, HOG, again), named) == (4.0, 0.0)
