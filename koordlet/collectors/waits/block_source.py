@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from koordlet.collectors.waits.figures import Part, PartRows, Rows, added, growth, rows, slots_since
 from koordlet.collectors.waits.groups import Group, Kind, Place
 from koordlet.collectors.waits.names import Names, left_out
-from koordlet.collectors.waits.program_source import ProgramSource
+from koordlet.collectors.waits.program_source import ProgramSource, WaitLook
 from koordlet.collectors.waits.readings import Feature, Subjects
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.background import Pause
@@ -23,6 +23,8 @@ FEATURE = Feature(
     "bpf-block-io", "whose disk requests make latency-sensitive work wait is not known"
 )
 STAGES = ("queue", "device")
+_MANY = 100
+"""Events that the programs did not see between two looks; fewer change no figure."""
 _SPECIAL = {
     IDLE: Group(Kind.IDLE, ""),
     KERNEL: Group(Kind.KERNEL, ""),
@@ -33,14 +35,10 @@ Slots = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class BlockLook:
-    """``rows``: by victim, which are all in it, for each part of the time; the last part is until
-    now. ``slots``: how many requests of each length, by container and stage. ``skipped``: what is
-    not in it."""
+class BlockLook(WaitLook):
+    """``slots``: how many requests of each length, by container and stage."""
 
-    rows: tuple[PartRows, ...]
     slots: Mapping[tuple[str, ...], Slots]
-    skipped: tuple[str, ...]
 
 
 class BlockSource(ProgramSource[Reading, BlockLook]):
@@ -51,7 +49,7 @@ class BlockSource(ProgramSource[Reading, BlockLook]):
         root, self._is_v1 = _root(host, layout), "blkio" in layout.v1
         self._root = root
         self._io = host.block_io()
-        super().__init__(host, Names(host, root, _SPECIAL), self._io)
+        super().__init__(host, layout, Names(host, root, _SPECIAL), self._io)
         self._victims: Mapping[int, Place] = {}
         self._watched: Mapping[int, Group] = {}
         self._unwatched = 0
@@ -88,11 +86,11 @@ class BlockSource(ProgramSource[Reading, BlockLook]):
                 PartRows(p.span_s, {**everyone, **rows(grown, self._watched, culprit_of, p)})
                 for p in times
             ),
-            self._slots(reading, before),
             (
                 *left_out(self._names, self._unwatched, reading.lost - before.lost),
                 *_unseen(reading.skipped - before.skipped),
             ),
+            self._slots(reading, before),
         )
 
     def _has_io(self, cgroup: str) -> bool:
@@ -115,7 +113,7 @@ class BlockSource(ProgramSource[Reading, BlockLook]):
 
 
 def _unseen(skipped: int) -> Iterator[str]:
-    if skipped > 0:
+    if skipped >= _MANY:
         yield f"{skipped} events of disks were not seen: the kernel was busy with the one before"
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from koordlet.collectors.waits.figures import Part, PartRows, Rows, rows
 from koordlet.collectors.waits.groups import Group, Kind, victims
 from koordlet.collectors.waits.names import Names, left_out
-from koordlet.collectors.waits.program_source import ProgramSource
+from koordlet.collectors.waits.program_source import ProgramSource, WaitLook
 from koordlet.collectors.waits.readings import Feature, Subjects
 from koordlet.collectors.waits.shares import blamed, stalls_since
 from koordlet.decision.snapshot import Capability
@@ -27,14 +27,11 @@ TCP_FEATURE = Feature("bpf-tcp-retransmits", "for which pods TCP sends segments 
 
 
 @dataclass(frozen=True)
-class MemoryLook:
-    """``rows``: by victim, which are all in it, for each part of the time; the last part is until
-    now. ``retransmits``: segments a second, by uid of each pod that has a cgroup in the unified
-    hierarchy. ``skipped``: what is not in it."""
+class MemoryLook(WaitLook):
+    """``retransmits``: segments a second, by uid of each pod that has a cgroup in the unified
+    hierarchy."""
 
-    rows: tuple[PartRows, ...]
     retransmits: Mapping[tuple[str, ...], float]
-    skipped: tuple[str, ...]
 
 
 class MemorySource(ProgramSource[Reading, MemoryLook]):
@@ -46,7 +43,7 @@ class MemorySource(ProgramSource[Reading, MemoryLook]):
         assert root is not None  # a layout without v2 has controllers on v1
         self._sockets = Names(host, layout.v2) if layout.v2 is not None else None
         programs = host.stalls(by_memory_controller="memory" in layout.v1)
-        super().__init__(host, Names(host, root, {OLDER: Group(Kind.OLDER, "")}), programs)
+        super().__init__(host, layout, Names(host, root, {OLDER: Group(Kind.OLDER, "")}), programs)
         self._tcp = _tcp(layout)
 
     @property
@@ -81,8 +78,8 @@ class MemorySource(ProgramSource[Reading, MemoryLook]):
         span_s = sum(part.span_s for part in times)
         return MemoryLook(
             tuple(found),
-            {(uid,): count / span_s for uid, count in again.items()},
             left_out(self._names, 0, 0),
+            {(uid,): count / span_s for uid, count in again.items()},
         )
 
     def _again(

@@ -5,22 +5,36 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from koordlet.collectors.waits.figures import Part, parts
+from koordlet.collectors.waits.bounds import Tasks
+from koordlet.collectors.waits.figures import Part, PartRows, parts
 from koordlet.collectors.waits.names import Names
 from koordlet.collectors.waits.readings import Feature, Subjects
 from koordlet.collectors.waits.suspicion import Recent
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.background import Pause
 from koordlet.kernel.bpf.cost import Cost, Meter
+from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
 
 MEASURE_EVERY_S = 10.0
 """What the programs cost is measured for a second now and then."""
+
+
+@dataclass(frozen=True)
+class WaitLook:
+    """``rows``: by victim, which are all in it, for each part of the time; the last part is until
+    now. ``skipped``: what is not in it."""
+
+    rows: tuple[PartRows, ...]
+    skipped: tuple[str, ...]
+
+
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-L = TypeVar("L")
+L = TypeVar("L", bound=WaitLook)
 
 
 class Programs(Protocol[R_co]):
@@ -40,8 +54,9 @@ class Programs(Protocol[R_co]):
 class ProgramSource(ABC, Generic[R, L]):
     """A ``readings.Source``: a look takes what the programs have counted since the one before."""
 
-    def __init__(self, host: Host, names: Names, programs: Programs[R]) -> None:
+    def __init__(self, host: Host, layout: Layout, names: Names, programs: Programs[R]) -> None:
         self._host = host
+        self._tasks = Tasks(host, layout)
         self._names = names
         self._programs = programs
         self._costs: Mapping[str, Cost] = {}
@@ -91,7 +106,9 @@ class ProgramSource(ABC, Generic[R, L]):
             self._programs.meter.begin(now_s)
         if before is None or span_s <= 0:
             return None
-        return self.since(before, reading, parts(span_s, new_ns, recent), subjects, pause)
+        look = self.since(before, reading, parts(span_s, new_ns, recent), subjects, pause)
+        rows, cut = self._tasks.within(look.rows, subjects)
+        return replace(look, rows=rows, skipped=(*look.skipped, *cut))
 
     def finish(self, pause: Pause) -> None:
         if self.goes_on:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from koordlet.collectors.waits.figures import Part, PartRows, Rows, added, growth, rows, slots_since
 from koordlet.collectors.waits.groups import Group, Kind, Place
 from koordlet.collectors.waits.names import Names, left_out
-from koordlet.collectors.waits.program_source import ProgramSource
+from koordlet.collectors.waits.program_source import ProgramSource, WaitLook
 from koordlet.collectors.waits.readings import Feature, Subjects
 from koordlet.collectors.waits.series import Labels
 from koordlet.decision.snapshot import Capability
@@ -37,14 +37,11 @@ _SPECIAL = {
 
 
 @dataclass(frozen=True)
-class RunQueueLook:
-    """``rows``: by victim, which are all in it, for each part of the time; the last part is until
-    now. None of a victim where it is not measured who makes whom wait. ``slots``: how many waits of
-    each length, by container. ``skipped``: what is not in it."""
+class RunQueueLook(WaitLook):
+    """No rows of a victim where it is not measured who makes whom wait. ``slots``: how many waits
+    of each length, by container."""
 
-    rows: tuple[PartRows, ...]
     slots: Mapping[Labels, tuple[int, ...]]
-    skipped: tuple[str, ...]
 
 
 class RunQueueSource(ProgramSource[Reading, RunQueueLook]):
@@ -56,7 +53,7 @@ class RunQueueSource(ProgramSource[Reading, RunQueueLook]):
         root = layout.reference_root if by_cpu else layout.v2
         assert root is not None  # a layout without cpu on v1 has v2
         self._queue = host.run_queue(by_cpu_controller=by_cpu, pause=pause)
-        super().__init__(host, Names(host, root, _SPECIAL), self._queue)
+        super().__init__(host, layout, Names(host, root, _SPECIAL), self._queue)
         self._watched: Mapping[int, Place] = {}
         self._unwatched = 0
 
@@ -96,7 +93,7 @@ class RunQueueSource(ProgramSource[Reading, RunQueueLook]):
                 for p in times
             )
         skipped = left_out(self._names, self._unwatched, reading.lost - before.lost)
-        return RunQueueLook(found, self._slots(reading, before), skipped)
+        return RunQueueLook(found, skipped, self._slots(reading, before))
 
     def _slots(self, reading: Reading, before: Reading) -> dict[Labels, tuple[int, ...]]:
         by_container: dict[str, list[tuple[int, ...]]] = {}
