@@ -135,17 +135,19 @@ _CULPRIT = ("culprit", "culprit_kind")
 
 
 class WaitMetrics(NamedTuple):
-    """The matrix of waits for one resource: cells by culprit, and their sums."""
+    """The matrix of waits for one resource: cells by culprit, and their sums; and the busiest
+    process of culprits that are no pods."""
 
     resource: str
     pod: Metric
     pod_total: Metric
     application: Metric
     app_total: Metric
+    process: Metric
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        return self.pod, self.pod_total, self.application, self.app_total
+        return self.pod, self.pod_total, self.application, self.app_total, self.process
 
 
 def _waits(resource: str, waiting: str, by: str) -> WaitMetrics:
@@ -157,7 +159,13 @@ def _waits(resource: str, waiting: str, by: str) -> WaitMetrics:
         )
         for kind, labels in kinds
     )
-    return WaitMetrics(resource, *pod, *application)
+    process = Metric(
+        f"{resource}_culprit_process",
+        (*_CULPRIT, "process"),
+        "ticks",
+        "CPU time of the busiest process of a culprit that is no pod, since the look before",
+    )
+    return WaitMetrics(resource, *pod, *application, process)
 
 
 CPU_WAIT = _waits("cpu", "waiting for a CPU", "who ran meanwhile")

@@ -153,10 +153,15 @@ class _Look:
             for labels, series in self._series(cells, match):
                 culprit = labels["culprit_kind"], labels["culprit"]
                 rows.setdefault(labels[victim_label], {})[culprit] = series
+            processes = {
+                (labels["culprit_kind"], labels["culprit"]): shown(labels["process"])
+                for labels, _ in self._series(kind.process, {})
+            }
             for labels, total in self._series(totals, match):
                 victim = labels[victim_label]
                 row = rows.get(victim, {})
-                yield victim, self._stall(kind.resource, total, row, plotted=wanted is not None)
+                plotted = wanted is not None
+                yield victim, self._stall(kind.resource, total, row, processes, plotted=plotted)
 
     def _series(
         self, metric: Metric, match: Mapping[str, str]
@@ -176,6 +181,7 @@ class _Look:
         resource: str,
         total: Series,
         row: Mapping[tuple[str, str], Series],
+        processes: Mapping[tuple[str, str], str],
         *,
         plotted: bool,
     ) -> b.StallView:
@@ -187,11 +193,13 @@ class _Look:
             if value <= 0:
                 continue
             subject = self._subjects.get(name)
+            title = subject.title if subject is not None else shown(name)
+            process = processes.get((kind, name))
             culprits.append(
                 b.CulpritView(
                     kind=kind,
                     id=name,
-                    title=subject.title if subject is not None else shown(name),
+                    title=f"{title} ({process})" if process else title,
                     qos=subject.qos if subject is not None else "",
                     ms_per_s=value,
                     share=min(value / mean, 1.0) if mean > 0 else 0.0,

@@ -30,6 +30,7 @@ class BlockCollector(BackgroundCollector[BlockLook]):
 
     def add(self, round_: Round, look: BlockLook) -> None:
         self.add_parts(round_, self._waits, look.rows)
+        self._waits.busiest.add(round_, look.busiest)
         self._latencies.add(round_, look.slots)
         round_.skipped += look.skipped
 

@@ -30,6 +30,7 @@ class MemoryCollector(BackgroundCollector[MemoryLook]):
 
     def add(self, round_: Round, look: MemoryLook) -> None:
         self.add_parts(round_, self._waits, look.rows)
+        self._waits.busiest.add(round_, look.busiest)
         self._retransmits.add(round_, look.retransmits)
         round_.skipped += look.skipped
 

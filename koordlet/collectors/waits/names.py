@@ -36,7 +36,7 @@ class Names:
 
     def __init__(self, host: Host, root: str, special: Mapping[int, Group] | None = None) -> None:
         self._host = host
-        self._root = root
+        self.root = root
         self._special = {ROOT_ID: Group(Kind.SYSTEM, "/"), **(special or {})}
         self._groups: dict[int, Group] = dict(self._special)
         self._known: dict[str, Group] = {}
@@ -94,12 +94,12 @@ class Names:
         if unknown:
             of_prefix = prefixes(*subjects)
             self._groups |= dict.fromkeys(unknown, GONE)
-            for cgroup, path in paths_of(self._host, self._root, unknown, pause).items():
+            for cgroup, path in paths_of(self._host, self.root, unknown, pause).items():
                 self._groups[cgroup] = group_of(path, of_prefix)
         return self._groups
 
     def _path(self, cgroup: str) -> str:
-        return f"{self._root}/{cgroup}"
+        return f"{self.root}/{cgroup}"
 
     def _forget(self, group: Group) -> None:
         self._groups = {each: whose for each, whose in self._groups.items() if whose != group}

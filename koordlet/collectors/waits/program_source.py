@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
 from koordlet.collectors.waits.bounds import Tasks
+from koordlet.collectors.waits.busiest import Busiest
 from koordlet.collectors.waits.figures import Part, PartRows, parts
 from koordlet.collectors.waits.names import Names
 from koordlet.collectors.waits.readings import Feature, Subjects
+from koordlet.collectors.waits.series import Labels
 from koordlet.collectors.waits.suspicion import Recent
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.background import Pause
@@ -26,10 +28,11 @@ MEASURE_EVERY_S = 10.0
 @dataclass(frozen=True)
 class WaitLook:
     """``rows``: by victim, which are all in it, for each part of the time; the last part is until
-    now. ``skipped``: what is not in it."""
+    now. ``skipped``: what is not in it. ``busiest``: see ``Busiest.of``."""
 
     rows: tuple[PartRows, ...]
     skipped: tuple[str, ...]
+    busiest: Mapping[Labels, float] = field(default_factory=dict, kw_only=True)
 
 
 R = TypeVar("R")
@@ -57,6 +60,7 @@ class ProgramSource(ABC, Generic[R, L]):
     def __init__(self, host: Host, layout: Layout, names: Names, programs: Programs[R]) -> None:
         self._host = host
         self._tasks = Tasks(host, layout)
+        self._busiest = Busiest(host, names.root)
         self._names = names
         self._programs = programs
         self._costs: Mapping[str, Cost] = {}
@@ -108,7 +112,8 @@ class ProgramSource(ABC, Generic[R, L]):
             return None
         look = self.since(before, reading, parts(span_s, new_ns, recent), subjects, pause)
         rows, cut = self._tasks.within(look.rows, subjects)
-        return replace(look, rows=rows, skipped=(*look.skipped, *cut))
+        busiest = self._busiest.of(rows[-1].rows, subjects, pause)
+        return replace(look, rows=rows, skipped=(*look.skipped, *cut), busiest=busiest)
 
     def finish(self, pause: Pause) -> None:
         if self.goes_on:

@@ -38,6 +38,7 @@ class RunQueueCollector(BackgroundCollector[RunQueueLook]):
 
     def add(self, round_: Round, look: RunQueueLook) -> None:
         self.add_parts(round_, self._waits, look.rows)
+        self._waits.busiest.add(round_, look.busiest)
         self._latencies.add(round_, look.slots)
         round_.skipped += look.skipped
 

@@ -116,13 +116,14 @@ class QuantileSeries:
 
 
 class Matrices:
-    """Of pods and of applications."""
+    """Of pods and of applications; and the busiest processes of culprits."""
 
     def __init__(self, store: SeriesStore, waits: WaitMetrics) -> None:
         self._of = {
             Kind.POD: MatrixSeries(store, waits.pod, waits.pod_total),
             Kind.APPLICATION: MatrixSeries(store, waits.application, waits.app_total),
         }
+        self.busiest = ValueSeries(store, waits.process)
 
     def add(self, round_: Round, rows: Mapping[Group, Row]) -> None:
         for kind, series in self._of.items():
@@ -133,3 +134,4 @@ class Matrices:
     def close(self) -> None:
         for series in self._of.values():
             series.close()
+        self.busiest.close()

@@ -58,6 +58,19 @@ def start_ticks(host: Host, pid: int | str, proc_root: str = "/proc") -> int:
     return int(fields[19])
 
 
+def process_ticks(host: Host, pid: int, proc_root: str = "/proc") -> tuple[str, int]:
+    """Name and CPU time of a process, clock ticks, its ended children not counted. Raises OSError,
+    ENOENT or ESRCH where it has ended."""
+    path = f"{proc_root}/{pid}/stat"
+    data = host.read(path)
+    name_end = data.rfind(b")")
+    fields = data[name_end + 1 :].split()
+    if len(fields) < 13 or not (fields[11] + fields[12]).isdigit():
+        raise ParseError(path, 1, "not the fields of proc(5)")
+    name = data[data.find(b"(") + 1 : name_end].decode(errors="replace")
+    return name, int(fields[11]) + int(fields[12])
+
+
 def boot_id(host: Host, proc_root: str = "/proc") -> str:
     """Changes with each boot: what was remembered about cgroups before is then void."""
     return host.read(f"{proc_root}/sys/kernel/random/boot_id").decode(errors="replace").strip()

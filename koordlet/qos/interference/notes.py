@@ -12,7 +12,7 @@ from koordlet.qos.interference import by_cpi, by_waits
 from koordlet.qos.interference.hold import targets_of
 from koordlet.qos.interference.pairs import Suffering
 from koordlet.qos.interference.titles import title, waits_for
-from koordlet.qos.interference.windows import OTHERS, Antagonist
+from koordlet.qos.interference.windows import OTHERS, Antagonist, busiest_process
 
 MOST = 8
 """Antagonists that one decision names."""
@@ -37,6 +37,8 @@ def notes(
     """``antagonists``: the worst first. ``held``: cgroups with a limit of ours."""
     for each in antagonists[:MOST]:
         inputs = _of_cpi(each, cpi) if each.resource == by_cpi.RESOURCE else _of_waits(each, waits)
+        if process := busiest_process(snapshot, each):
+            inputs = (*inputs, Input("busiest process", process))
         # A rule of its own: one rule is recorded every half minute at most.
         names = (who.name or who.kind for who in (each.victim, each.culprit))
         rule = ".".join(("interference", each.resource, *map(shown, names)))

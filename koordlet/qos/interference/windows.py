@@ -8,11 +8,13 @@ from typing import NamedTuple
 from koordlet.decision.metrics import (
     HOST_APPLICATION_CPU_USAGE,
     POD_CPU_USAGE,
+    WAITS,
     Aggregate,
     Metric,
     Reading,
     WaitMetrics,
 )
+from koordlet.decision.names import shown
 from koordlet.decision.snapshot import Snapshot
 
 OLDEST_S = 12.0
@@ -131,6 +133,16 @@ def window(
         shares = {who: ms / demand_ms for who, ms in sorted(row.items())} if demand_ms > 0 else {}
         rows.append(Row(victim, shares, demand_ms))
     return tuple(rows)
+
+
+def busiest_process(snapshot: Snapshot, each: Antagonist) -> str:
+    """Of a culprit that is no pod; empty where it is not known."""
+    for waits in WAITS:
+        if waits.resource == each.resource:
+            for labels in snapshot.metrics.newest(waits.process, window_s=OLDEST_S):
+                if labels[:2] == (each.culprit.name, each.culprit.kind):
+                    return shown(labels[2])
+    return ""
 
 
 def victims(snapshot: Snapshot) -> Iterator[Who]:

@@ -373,3 +373,42 @@ def test_what_is_shed_leaves_the_kernel_and_comes_back(world: World, block_io: F
     world.host.make_block_io = lambda: again
     world.rounds(12)
     assert again.reads == 2
+
+
+def test_no_victim_waits_longer_than_its_tasks_had_time(
+    world: World, block_io: FakeBlockIo
+) -> None:
+    ls = world.pod("burstable", UID, "web", raw=QoSClass.LS)
+    be = world.pod("besteffort", UID2, "batch", raw=QoSClass.BE)
+    world.host.spawn(ls.containers[0].cgroup, demand_cores=0.1, threads=2)
+    _block(world)
+    world.rounds(2)
+    web, batch = (_id(world, each.containers[0].cgroup, "blkio") for each in (ls, be))
+    block_io.wait(web, batch, 100_000 * MS)
+    found = _samples(world, 10)
+    assert found["pod_io_wait_total", UID] == pytest.approx(2000.0)
+    assert found["pod_io_wait", UID2, "pod", UID] == pytest.approx(2000.0)
+    (health,) = world.runner.health()
+    assert health.skipped_example == (
+        f"80000 ms of waits of pod {UID} are left out: more than its tasks had time for"
+    )
+
+
+def test_the_busiest_process_of_a_culprit_that_is_no_pod_is_named(
+    world: World, block_io: FakeBlockIo
+) -> None:
+    ls = world.pod("burstable", UID, "web", raw=QoSClass.LS)
+    backup, idle = "system.slice/backup.service", "system.slice/idle.service"
+    for cgroup in (backup, f"{backup}/job", idle):
+        world.host.make_cgroup(cgroup)
+    world.host.spawn(backup, demand_cores=0.1, comm="sh")
+    world.host.spawn(f"{backup}/job", demand_cores=0.5, comm="tar")
+    world.host.spawn(idle, demand_cores=0.9, comm="sleep")
+    _block(world)
+    world.rounds(2)
+    web, job = (_id(world, each, "blkio") for each in (ls.containers[0].cgroup, f"{backup}/job"))
+    block_io.wait(web, job, 700 * MS)
+    found = _cells(_samples(world, 10), "io_culprit_process")
+    assert list(found) == [(backup, "system", "job: tar")]
+    block_io.wait(web, job, 40 * MS)
+    assert not _cells(_samples(world, 10), "io_culprit_process")
