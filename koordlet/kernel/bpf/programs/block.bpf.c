@@ -436,10 +436,12 @@ static __always_inline void end(struct task_struct *task)
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	/* Where it was woken before it had quite gone to sleep. */
+	u64 thread = next->pid;
+
+	/* It was woken before it had quite gone to sleep, and has waited for a CPU since. */
 	if (BPF_CORE_READ_BITFIELD(next, in_iowait))
-		end(next);
-	if (!preempt && BPF_CORE_READ_BITFIELD(prev, in_iowait) && !could_go_on(prev))
+		bpf_map_delete_elem(&sleeping, &thread);
+	if (!preempt && BPF_CORE_READ_BITFIELD(prev, in_iowait) && sleeps(prev))
 		begin(prev);
 	return 0;
 }

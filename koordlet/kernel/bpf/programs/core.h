@@ -49,6 +49,7 @@ enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_LOCAL_STORAGE_GET_F_CREATE = 1, BPF_F_N
 enum cgroup_subsys_id { cpuset_cgrp_id, cpu_cgrp_id };
 
 #define TASK_RUNNING 0
+#define TASK_WAKING 0x200
 #define PF_KTHREAD 0x00200000
 
 /* Culprit that is no cgroup: the kernel's own threads, and what they write. */
@@ -89,12 +90,24 @@ struct task_struct___before_5_14 {
 };
 #pragma clang attribute pop
 
-/* Else it sleeps. */
-static __always_inline bool could_go_on(struct task_struct *task)
+static __always_inline u32 state_of(struct task_struct *task)
 {
 	if (bpf_core_field_exists(task->__state))
-		return task->__state == TASK_RUNNING;
-	return BPF_CORE_READ((struct task_struct___before_5_14 *)task, state) == TASK_RUNNING;
+		return task->__state;
+	return BPF_CORE_READ((struct task_struct___before_5_14 *)task, state);
+}
+
+static __always_inline bool could_go_on(struct task_struct *task)
+{
+	return state_of(task) == TASK_RUNNING;
+}
+
+/* And nobody is about to wake it. */
+static __always_inline bool sleeps(struct task_struct *task)
+{
+	u32 state = state_of(task);
+
+	return state != TASK_RUNNING && !(state & TASK_WAKING);
 }
 
 /* Counters of one kind of wait: count, sum, longest, and how many by power of two of 1,024 ns:
