@@ -115,6 +115,11 @@ def _pressure_ns(loads: Loads, group: str) -> int:
     return int(text.split("total=")[1].split()[0]) * 1000
 
 
+def _assert_agrees(waited_ns: int, pressure_ns: int) -> None:
+    """Of sleeps of microseconds the kernel's own figure is larger: it has the wake-up too."""
+    assert 0.5 * pressure_ns - 1e6 <= waited_ns <= 1.1 * pressure_ns + 1e6
+
+
 def test_every_request_is_counted_and_every_nanosecond_has_a_culprit(
     everywhere: Loads, block_io: BpfBlockIo, disk: str
 ) -> None:
@@ -138,7 +143,7 @@ def test_every_request_is_counted_and_every_nanosecond_has_a_culprit(
     assert 0 < queue[1] + device[1] < took_ns
     row = growth(reading.waits_ns, before.waits_ns)[victim_id]
     assert sum(row.values()) <= took_ns
-    assert sum(row.values()) == pytest.approx(pressure_ns, rel=0.15)
+    _assert_agrees(sum(row.values()), pressure_ns)
     # Alone on its device: it waited for nobody but the machine.
     assert row.keys() <= {victim_id, IDLE, OLDER}
     assert row.get(OLDER, 0) <= 0.05 * row[victim_id]
@@ -195,7 +200,9 @@ def test_only_what_a_task_sleeps_for_is_waiting(
     requests = reading.stages[victim_id].device.requests - before.stages[victim_id].device.requests
     assert requests >= 190
     waited_ns = sum(growth(reading.waits_ns, before.waits_ns).get(victim_id, {}).values())
-    assert waited_ns == pytest.approx(pressure_ns, rel=0.2, abs=2e6)
+    _assert_agrees(waited_ns, pressure_ns)
+    if works == "ahead":
+        assert waited_ns < 0.01 * reading.stages[victim_id].device.total_ns + 1e6
 
 
 def test_a_request_takes_no_time_from_another_that_was_there_before(
