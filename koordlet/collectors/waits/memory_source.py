@@ -15,7 +15,7 @@ from koordlet.collectors.waits.shares import blamed, stalls_since
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.background import Pause
 from koordlet.kernel.bpf.need import NeedError
-from koordlet.kernel.bpf.run_queue import OLDER
+from koordlet.kernel.bpf.run_queue import KERNEL, OLDER
 from koordlet.kernel.bpf.stalls import Reading
 from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
@@ -24,6 +24,8 @@ FEATURE = Feature(
     "bpf-memory-stalls", "who makes latency-sensitive work wait for memory is not known"
 )
 TCP_FEATURE = Feature("bpf-tcp-retransmits", "for which pods TCP sends segments again is not known")
+
+_SPECIAL = {KERNEL: Group(Kind.KERNEL, ""), OLDER: Group(Kind.OLDER, "")}
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class MemorySource(ProgramSource[Reading, MemoryLook]):
         assert root is not None  # a layout without v2 has controllers on v1
         self._sockets = Names(host, layout.v2) if layout.v2 is not None else None
         programs = host.stalls(by_memory_controller="memory" in layout.v1)
-        super().__init__(host, layout, Names(host, root, {OLDER: Group(Kind.OLDER, "")}), programs)
+        super().__init__(host, layout, Names(host, root, _SPECIAL), programs)
         self._tcp = _tcp(layout)
 
     @property

@@ -144,9 +144,12 @@ static __always_inline u64 limited(void)
 
 static __always_inline u64 current_cgroup(void)
 {
-	if (!options.by_memory_controller)
-		return current_unified();
-	return BPF_CORE_READ(current_memory(), css.cgroup, kn, id);
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	u64 cgroup = options.by_memory_controller
+			     ? BPF_CORE_READ(current_memory(), css.cgroup, kn, id)
+			     : current_unified();
+
+	return cgroup == ROOT && BPF_CORE_READ(task, flags) & PF_KTHREAD ? KERNEL : cgroup;
 }
 
 static __always_inline void begin(u64 kind)
