@@ -47,3 +47,11 @@ def test_this_machine() -> None:
     machine = proc.memory(host)
     assert machine.available_bytes is not None
     assert 0 < machine.available_bytes <= machine.total_bytes
+
+
+@pytest.mark.parametrize("comm", ["tar", ") R 1 (", "a b\\c"])
+def test_name_and_time_of_a_process_whatever_its_name_is(comm: str) -> None:
+    line = f"7 ({comm}) S 1 7 7 0 -1 4194560 1 0 0 0 150 25 9 9 20 0 1 0 99"
+    assert proc.process_ticks(DictHost({"/proc/7/stat": line}), 7) == (comm, 175)
+    with pytest.raises(ParseError):
+        proc.process_ticks(DictHost({"/proc/7/stat": f"7 ({comm}) S 1"}), 7)
