@@ -233,7 +233,14 @@ static __always_inline u64 owner_of(struct request *request)
 
 static __always_inline u64 which_is(struct request *request)
 {
-	return request->start_time_ns ? request->start_time_ns : request->__sector;
+	if (request->start_time_ns || !bpf_core_field_exists(request->__sector))
+		return request->start_time_ns;
+	return request->__sector;
+}
+
+static __always_inline bool was_never_issued(struct request *request)
+{
+	return bpf_core_field_exists(request->state) && request->state == MQ_RQ_IDLE;
 }
 
 static __always_inline void issue(struct request *request)
@@ -365,7 +372,7 @@ int BPF_PROG(on_complete, struct request *request, int error, unsigned int bytes
 		return 0;
 	at = issue->at_ns;
 	issue->at_ns = 0;
-	if (issue->which != which_is(request) || request->state == MQ_RQ_IDLE)
+	if (issue->which != which_is(request) || was_never_issued(request))
 		return 0; /* it is that of an earlier one */
 	device = device_of(request);
 	if (!device || now < at) {
