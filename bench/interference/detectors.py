@@ -34,7 +34,6 @@ from koordlet.state.snapshot import KernelView, TsdbView
 from koordlet.tsdb.store import Store
 
 _WANTED = ("applications", "waits", "disks", "stalls")
-_NAMED = ("application", "system")
 _HISTORY = 10
 """Windows of CPI2's rule."""
 
@@ -57,6 +56,7 @@ class Detectors:
         self.waits_ms_per_s = 0.0
         self.windows: list[tuple[float, float]] = []
         self._root = root
+        self._known = {each.name for each in applications} | {"self", "throttled", "rest"}
         self._runs = Runs(NAME, "strategy")
         self._host = host
         self._arm = arm
@@ -115,7 +115,7 @@ class Detectors:
         self._memory = decision.memory
         labels = (gauge.labels for gauge in decision.gauges)
         named = frozenset(
-            self._name_of(culprit if kind in _NAMED else f"{kind} {culprit}".strip())
+            self._name_of(culprit or kind)
             for resource, _, victim, kind, culprit in labels
             if (resource, victim) == (self._arm.resource, VICTIM)
         )
@@ -133,7 +133,9 @@ class Detectors:
         self.matrix.say(math.inf, frozenset())
 
     def _name_of(self, culprit: str) -> str:
-        return culprit.removeprefix(f"{self._root}/")
+        """Of the scene by its group, of what else the machine does with ``system`` before it."""
+        name = culprit.removeprefix(f"{self._root}/")
+        return name if name != culprit or culprit in self._known else f"system {name}"
 
     def _turn_of_cpi2(self, snapshot: Snapshot) -> None:
         sampled = sampled_at(snapshot, self._waits)

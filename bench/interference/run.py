@@ -108,7 +108,11 @@ def _figures(injections: Sequence[Injection], detectors: Detectors) -> list[Figu
     ]
     system = [name for _, name in ours.wrong if name.startswith("system")]
     if system:  # what else the machine does: it may be right
-        figures.append(Figure("of the wrong names, system", len(system), ""))
+        within = ours.right / max(ours.right + len(ours.wrong) - len(system), 1)
+        figures += [
+            Figure("of the wrong names, work outside the scene", len(system), ""),
+            Figure("precision without these", within, ""),
+        ]
     if ours.delays_s:
         median, p90 = statistics.median(ours.delays_s), quantile(ours.delays_s, 0.9)
         figures += [

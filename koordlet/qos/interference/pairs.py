@@ -5,7 +5,7 @@ is normal. Mean and variance are exponentially weighted and learn from no bad wi
 disturbance does not become normal. Three bad windows of five make an antagonist, or two clear ones
 in a row, which are twice as far above everything. It stops being one with the first window that has
 next to nothing of it, where all before were bad: it has ended. One that comes and goes stays until
-the last five windows were all good.
+two in a row have next to nothing of it, or the last five were all good.
 
 The first windows of a victim only teach: a neighbour that takes much from the start is normal. One
 that comes later starts from zero, so it is noticed.
@@ -32,7 +32,7 @@ CLEAR = 2.0
 CLEAR_MS_PER_S = 10.0
 """A clear window has waits of so much: of a victim that hardly runs, one wait is a large share."""
 ENDED = FLOOR / 2
-"""Blame below which a culprit has ended that was never calm before."""
+"""Blame below which a culprit has next to nothing of a window."""
 LEARN = 5
 """First windows of a victim, in which nothing is bad."""
 SUFFERS_FROM = 0.1
@@ -132,9 +132,13 @@ def judge_pair(
     if since is None and (sum(bad) >= BAD_WINDOWS or clear >= CLEAR_WINDOWS):
         since = now
         bad = bad[: len(bad) - bad[::-1].index(True)]
-    elif since is not None and (not any(bad) or (all(before.bad) and blame < ENDED)):
+    elif since is not None and (not any(bad) or _has_ended(before, blame)):
         since, bad = None, (False,)
     return Pair(normal, bad, since, blame, clear)
+
+
+def _has_ended(before: Pair, blame: float) -> bool:
+    return blame < ENDED and (all(before.bad) or before.blame < ENDED)
 
 
 def _is_clear(normal: Normal, blame: float, demand_ms_per_s: float) -> bool:
