@@ -37,6 +37,7 @@ FLOOR = {
     "report": 5,
     "admin": 5,
     "config": 5,
+    "diagnosis": 6,
     "engine": 6,
     "views": 7,
     "history": 7,

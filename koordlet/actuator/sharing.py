@@ -109,6 +109,19 @@ def likely(cgroup: str, resource: Resource, found: Value, age_s: float) -> str:
     return " or ".join(names) or UNKNOWN
 
 
+def shared_with(cgroup: str, resource: Resource) -> str:
+    """Return in words who else writes that file by right, and when; empty where nobody does."""
+    place = _place(cgroup)
+    told = [
+        f"{each.who}: {each.when}"
+        for each in SHARERS
+        if place in each.places
+        and resource in each.resources
+        and (not each.of_units or cgroup.endswith(_UNITS))
+    ]
+    return "; ".join(told).replace("`", "")
+
+
 def _writers(cgroup: str, resource: Resource, found: Value, age_s: float) -> Iterator[Sharer]:
     place = _place(cgroup)
     resets = found in NEW.get(resource, ())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from koordlet.admin.model import PodKind
+from koordlet.admin.undo import PauseView
+from koordlet.decision.record import PodKind, Record
 
 _NOBODY = {
     "kernel": "the kernel: write-back, journals, its threads",
@@ -15,14 +16,18 @@ _NOBODY = {
     "gone": "cgroups that are gone",
     "rest": "others",
 }
+_OTHERWISE = {
+    ("io", "idle"): "nobody: the disk had nothing to do, a scheduler held the request back",
+    ("memory", "older"): "nobody: no memory was freed meanwhile",
+}
 
 
-def culprit_title(kind: str, title: str) -> str:
+def culprit_title(kind: str, title: str, resource: str = "cpu") -> str:
     """A culprit in words. ``title``: of a pod or application, of a part of the system its directory
-    (``/`` for the root)."""
+    (``/`` for the root). ``resource``: what is waited for."""
     if kind == "system":
         return f"system: {'the root cgroup' if title == '/' else title}"
-    return _NOBODY.get(kind, title)
+    return _OTHERWISE.get((resource, kind)) or _NOBODY.get(kind, title)
 
 
 class CulpritView(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,3 +100,49 @@ class BlameView(msgspec.Struct, frozen=True, kw_only=True):
     window_s: float
     victims: tuple[VictimView, ...] = ()
     missing: tuple[str, ...] = ()
+
+
+class WaitingView(msgspec.Struct, frozen=True, kw_only=True):
+    """Latency-sensitive work that suffers. ``resource``: ``cpu``, ``memory``, ``io``, or ``limit``:
+    its own CPU limit stops it. ``percent``: of the time, of its CPU periods with ``limit``.
+    ``culprit``: because of whom most of it, in words, with its ``share`` of the waiting; empty
+    where that is not known. ``advice``: what to type next."""
+
+    kind: PodKind
+    id: str
+    title: str
+    qos: str
+    resource: str
+    percent: float
+    culprit: str = ""
+    share: float | None = None
+    advice: str = ""
+
+
+class HeldView(msgspec.Struct, frozen=True, kw_only=True):
+    """A value of koordlet that keeps somebody from using more. ``what``: in words, such as ``to 1
+    CPU``. ``because``: as it was decided. ``would``: it is not in force, koordlet observes."""
+
+    cgroup: str
+    resource: str
+    what: str
+    owner: str
+    because: str
+    since: float
+    would: bool = False
+
+
+class WhyView(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong at ``time``. ``matched`` says what the target was taken for. ``ended``: kills
+    and evictions of the day before, the newest first. ``source``: a state directory, where no
+    daemon told it. ``notes``: what must be known to read it, such as what could not be read."""
+
+    time: float
+    target: str = ""
+    matched: str = ""
+    source: str = ""
+    ended: tuple[Record, ...] = ()
+    waiting: tuple[WaitingView, ...] = ()
+    held: tuple[HeldView, ...] = ()
+    pauses: tuple[PauseView, ...] = ()
+    notes: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from koordlet.admin import DEFAULT_SOCKET, model
-from koordlet.admin.blame import BlameView
+from koordlet.admin.blame import BlameView, WhyView
 from koordlet.admin.devices import DevicesView
 from koordlet.admin.prediction import PredictView
 from koordlet.admin.ranges import RangeView
@@ -190,8 +190,22 @@ class Client:
         """Frames until closed or the daemon stops (NotReachableError)."""
         return self._stream("Top", self._pb.TopRequest(interval_s=interval_s), model.TopView)
 
-    def events(self, *, since: float, follow: bool) -> Iterator[model.EventView]:
-        request = self._pb.EventsRequest(since=since, follow=follow)
+    def why(self, target: str, at: float | None = None) -> WhyView:
+        """``at``: unix seconds; None: now."""
+        request = self._pb.WhyRequest(target=encodable(target), at=at)
+        return self._call("Why", request, WhyView, SEARCH_TIMEOUT_S)
+
+    def events(
+        self,
+        *,
+        since: float,
+        follow: bool,
+        kinds: Sequence[str] = (),
+        subject: str = "",
+    ) -> Iterator[model.EventView]:
+        request = self._pb.EventsRequest(
+            since=since, follow=follow, kinds=kinds, subject=encodable(subject)
+        )
         return self._stream("Events", request, model.EventView)
 
     def _call(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from koordlet.admin.blame import BlameView
+from koordlet.admin.blame import BlameView, WhyView
 from koordlet.admin.model import (
     ConfigView,
     DoctorView,
@@ -22,11 +22,11 @@ from koordlet.admin.ranges import RangeView
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, RestoreView, ResumedView
-from koordlet.admin.worker import Worker
 from koordlet.kernel.background import Pause, no_pause
 
 if TYPE_CHECKING:  # loaded when somebody asks
     from koordlet.admin.devices import DevicesView
+    from koordlet.admin.worker import Worker
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -62,8 +62,15 @@ class DaemonApi(Protocol):
         """``target``: as ExplainRequest in the proto has it. Raises NotFoundError."""
         ...
 
-    def events(self, *, since: float, follow: bool) -> AsyncIterator[EventView]:
-        """Events from the unix time ``since`` on; with ``follow`` never ends by itself."""
+    def why(self, target: str, at: float | None) -> Lookup[WhyView]:
+        """``target``: as WhyRequest in the proto has it. Raises NotFoundError and InvalidError."""
+        ...
+
+    def events(
+        self, *, since: float, follow: bool, kinds: Collection[str] = (), subject: str = ""
+    ) -> AsyncIterator[EventView]:
+        """Events from the unix time ``since`` on; with ``follow`` never ends by itself. ``kinds``
+        and ``subject``: as EventsRequest in the proto has them. Raises InvalidError."""
         ...
 
     def query(

@@ -12,9 +12,11 @@ from enum import StrEnum
 
 import msgspec
 
+from koordlet.admin.blame import WaitingView
 from koordlet.admin.cluster import ClusterView
 from koordlet.admin.runtime import NriView
 from koordlet.admin.undo import PauseView
+from koordlet.decision.record import PodKind as PodKind
 from koordlet.decision.record import Record
 from koordlet.decision.snapshot import Capability, Fault
 
@@ -179,6 +181,7 @@ class VerdictState(StrEnum):
     OBSERVING = "observing"  # nothing is written, as configured
     DEGRADED = "degraded"  # some part does not do what was asked for
     PAUSED = "paused"  # somebody has said so, for all or for a part
+    SUFFERING = "suffering"  # koordlet works, and latency-sensitive work waits all the same
 
 
 class VerdictView(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,6 +193,9 @@ class VerdictView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StatusView(msgspec.Struct, frozen=True, kw_only=True):
+    """``ended``: kills and evictions of the last day, the newest first. ``waiting``:
+    latency-sensitive work that suffers now, the worst first."""
+
     version: str
     pid: int
     node: str
@@ -216,6 +222,8 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[ProblemView, ...] = ()
     pauses: tuple[PauseView, ...] = ()
     armed: tuple[ArmedView, ...] = ()
+    ended: tuple[Record, ...] = ()
+    waiting: tuple[WaitingView, ...] = ()
     verdict: VerdictView = VerdictView()
     cluster: ClusterView = ClusterView()
 
@@ -254,11 +262,6 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None
     throttled_ratio: float | None = None
     throttled_why: str = ""
-
-
-class PodKind(StrEnum):
-    POD = "pod"
-    APPLICATION = "application"
 
 
 class PodView(msgspec.Struct, frozen=True, kw_only=True):
@@ -315,15 +318,20 @@ class TopView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExplainView(msgspec.Struct, frozen=True, kw_only=True):
-    """Newest decision first. ``matched`` says what the target was taken for."""
+    """Newest decision first. ``matched`` says what the target was taken for. ``ended``: kills and
+    evictions of it among them or before them. ``notes``: who else writes its files by right, and
+    what of the log could not be read."""
 
     target: str
     matched: str
     decisions: tuple[Record, ...] = ()
+    ended: tuple[Record, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class EventKind(StrEnum):
     DECISION = "decision"
+    EVICTION = "eviction"  # somebody was ended or frozen, or would be
     ALARM = "alarm"
     CONFLICT = "conflict"
     REFUSED_INPUT = "refused-input"

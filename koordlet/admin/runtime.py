@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from koordlet.decision.snapshot import Fault
-from koordlet.hooks.describe import Action, HookRow
+from koordlet.decision.strategy import Action, HookRow
 
 
 class HooksView(msgspec.Struct, frozen=True, kw_only=True):

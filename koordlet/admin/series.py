@@ -13,6 +13,7 @@ from koordlet.admin.model import QueryView, SeriesView
 from koordlet.admin.ranges import RangeSeries, RangeView
 from koordlet.decision.metrics import Aggregate, Metric
 from koordlet.kernel.background import Pause, no_pause
+from koordlet.protocol.decode import nearest
 from koordlet.tsdb.frame import Labels
 from koordlet.tsdb.steps import Grid, TooMuchError, Value, as_one, by_step, grid
 from koordlet.tsdb.store import Store
@@ -29,7 +30,9 @@ def metric_of(catalogue: Mapping[str, Metric], kind: str, match: Mapping[str, st
     """Raises InvalidError, also for a label that it does not have."""
     metric = catalogue.get(kind)
     if metric is None:
-        raise InvalidError(f"no metric {kind!r}; there are: {', '.join(sorted(catalogue))}")
+        likely = nearest(kind, catalogue)
+        meant = f'did you mean "{likely}"? ' if likely else ""
+        raise InvalidError(f"no metric {kind!r}; {meant}`koordlet query --list` has all")
     unknown = sorted(set(match) - set(metric.labels))
     if unknown:
         raise InvalidError(

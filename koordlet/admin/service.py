@@ -60,6 +60,12 @@ class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated co
             context, pb.ExplainView, lambda: self._daemon.explain(request.target, limit)
         )
 
+    async def Why(self, request: Any, context: Context) -> Any:  # noqa: N802
+        at = request.at if request.HasField("at") else None
+        return await self._look_up(
+            context, pb.WhyView, lambda: self._daemon.why(request.target, at)
+        )
+
     async def Query(self, request: Any, context: Context) -> Any:  # noqa: N802
         return await self._look_up(
             context,
@@ -169,8 +175,16 @@ class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated co
     async def Events(self, request: Any, context: Context) -> AsyncIterator[Any]:  # noqa: N802
         # gRPC waits for the client before it asks for the next one: a client that does not
         # read holds up its own iterator only.
-        async for event in self._daemon.events(since=request.since, follow=request.follow):
-            yield wire.to_message(pb.EventView(), event)
+        try:
+            async for event in self._daemon.events(
+                since=request.since,
+                follow=request.follow,
+                kinds=tuple(request.kinds),
+                subject=request.subject,
+            ):
+                yield wire.to_message(pb.EventView(), event)
+        except InvalidError as error:
+            await self._fail(context, pb.EventView, error)
 
     async def _who(self, context: Context, what: str) -> str:
         """The caller in words, who must be allowed to change something."""

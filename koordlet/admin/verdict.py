@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from koordlet.admin.blame import WaitingView
 from koordlet.admin.model import CheckState, Mode, StatusView, VerdictState, VerdictView
 from koordlet.admin.nri_check import nri_check
 from koordlet.admin.undo import PauseView
@@ -26,6 +27,8 @@ def verdict(status: StatusView) -> VerdictView:
         more = f" (and {len(reasons) - SHOWN} more)" if len(reasons) > SHOWN else ""
         text = f"degraded: {'; '.join(reasons[:SHOWN])}{more}"
         said.append((VerdictState.DEGRADED, text))
+    if status.waiting:
+        said.append((VerdictState.SUFFERING, _suffering(status.waiting)))
     if status.not_ready and starts:
         said.append((VerdictState.STARTING, f"starting: {'; '.join(status.not_ready)}"))
     if status.mode is Mode.OBSERVE:
@@ -35,6 +38,29 @@ def verdict(status: StatusView) -> VerdictView:
         return VerdictView(line=f"ok{_remarks(status)}")
     line = "; ".join(text for _, text in said)
     return VerdictView(state=said[0][0], line=line, reasons=reasons)
+
+
+def _suffering(waiting: tuple[WaitingView, ...]) -> str:
+    more = f" (and {len(waiting) - SHOWN} more)" if len(waiting) > SHOWN else ""
+    return f"suffering: {'; '.join(map(waits, waiting[:SHOWN]))}{more}"
+
+
+def waits(each: WaitingView) -> str:
+    """One line about who suffers."""
+    text = f"{each.title} {_SUFFERS.get(each.resource, _ANYTHING).format(percent=each.percent)}"
+    if not each.culprit:
+        return text
+    share = f"{100 * each.share:.0f} % of it " if each.share is not None else ""
+    return f"{text}, {share}because of {each.culprit}"
+
+
+_ANYTHING = "waits {percent:.0f} % of its time"
+_SUFFERS = {
+    "cpu": f"{_ANYTHING} for a CPU",
+    "memory": f"{_ANYTHING} for memory",
+    "io": f"{_ANYTHING} for a disk",
+    "limit": "is stopped by its own CPU limit in {percent:.0f} % of its periods",
+}
 
 
 def _paused(pauses: tuple[PauseView, ...]) -> str:

@@ -9,6 +9,14 @@ from typing import Any, TypeVar
 
 T = TypeVar("T", int, float)
 
+WRONG = "What is wrong"
+HERE = "What is here, and what koordlet does with it"
+BACK = "Looking back"
+UNDOING = "Taking koordlet's hands off"
+SETTING_UP = "Setting up and checking"
+PROCESSES = "Processes"
+GROUPS = (WRONG, HERE, BACK, UNDOING, SETTING_UP, PROCESSES)
+
 SOCKET_VARIABLE = "KOORDLET_SOCKET"
 DEFAULT_CONFIG = "/etc/koordlet/koordlet.toml"
 DEFAULT_PROXY_SOCKET = "/run/koord-runtimeproxy/runtimeproxy.sock"
@@ -22,29 +30,36 @@ TIME_HELP = "10m (ago), 14:02[:30], 2026-01-31T12:00:00[Z] or @UNIX"
 @dataclass(frozen=True)
 class Argument:
     """``options`` as for ``ArgumentParser.add_argument``. What a shell completes: file names
-    (``is_path``), or the words of ``module:name``, an iterable that is imported for that alone;
-    a daemon of another version may know others, so they are no ``choices``."""
+    (``is_path``), names of pods and applications (``is_name``), or the words of ``module:name``, an
+    iterable that is imported for that alone; a daemon of another version may know others, so they
+    are no ``choices``."""
 
     names: tuple[str, ...]
     options: Mapping[str, Any]
     is_path: bool = False
     words: str = ""
+    is_name: bool = False
 
 
 @dataclass(frozen=True)
 class Command:
     """``function`` is ``module:name`` of ``f(args: argparse.Namespace) -> int`` (the exit code);
-    empty where ``children`` do the work."""
+    empty where ``children`` do the work. ``group``: the heading that it is listed under.
+    ``examples``: what to type, and after ``#`` what for."""
 
     name: str
     help: str
     function: str = ""
     arguments: tuple[Argument, ...] = ()
     children: tuple[Command, ...] = ()
+    group: str = ""
+    examples: tuple[str, ...] = ()
 
 
-def argument(*names: str, is_path: bool = False, words: str = "", **options: Any) -> Argument:
-    return Argument(names, options, is_path, words)
+def argument(
+    *names: str, is_path: bool = False, words: str = "", is_name: bool = False, **options: Any
+) -> Argument:
+    return Argument(names, options, is_path, words, is_name)
 
 
 def number_in(kind: type[T], least: T, most: T) -> Callable[[str], T]:

@@ -12,8 +12,11 @@ from koordlet.cli.arguments import (
     DEFAULT_HOOK_CONFIG_DIR,
     DEFAULT_PROXY_SOCKET,
     DEFAULT_RUNTIME_SOCKET,
+    HERE,
     OUTPUT,
+    PROCESSES,
     PROXY_STATUS,
+    SETTING_UP,
     SOCKET,
     STATE_DIR,
     TIME_HELP,
@@ -22,10 +25,10 @@ from koordlet.cli.arguments import (
     number_in,
 )
 from koordlet.cli.commands_config import CONFIGURATION
-from koordlet.cli.commands_history import HISTORY
+from koordlet.cli.commands_history import HISTORY, PREDICT
 from koordlet.cli.commands_past import PAST
-from koordlet.cli.commands_predict import PREDICT
 from koordlet.cli.commands_undo import UNDO
+from koordlet.cli.commands_wrong import DOCTOR, WRONG_COMMANDS
 
 COMMANDS: tuple[Command, ...] = (
     Command(
@@ -40,6 +43,8 @@ COMMANDS: tuple[Command, ...] = (
                 help="write nothing, show everything that would be written",
             ),
         ),
+        group=PROCESSES,
+        examples=("koordlet run --observe  # decide and show, write nothing",),
     ),
     Command(
         "demo",
@@ -97,18 +102,26 @@ COMMANDS: tuple[Command, ...] = (
                 help="with -o json: every single request, too",
             ),
         ),
-    ),
-    Command(
-        "status",
-        "state of the daemon and all its parts",
-        "koordlet.cli.show.status:main",
-        (OUTPUT, CONFIG_IF_ANY, SOCKET),
+        group=PROCESSES,
+        examples=("koordlet demo --simulate  # without root, on the fake kernel",),
     ),
     Command(
         "pods",
         "pods and applications with their usage",
         "koordlet.cli.show.pods:main",
-        (OUTPUT, CONFIG_IF_ANY, SOCKET),
+        (
+            argument(
+                "--names", action="store_true", help="only the names, one a line, for completion"
+            ),
+            OUTPUT,
+            CONFIG_IF_ANY,
+            SOCKET,
+        ),
+        group=HERE,
+        examples=(
+            "koordlet pods",
+            "koordlet pods -o json | jq .[].name",
+        ),
     ),
     Command(
         "top",
@@ -140,81 +153,14 @@ COMMANDS: tuple[Command, ...] = (
             CONFIG_IF_ANY,
             SOCKET,
         ),
-    ),
-    Command(
-        "blame",
-        "who makes latency-sensitive work wait, and for what",
-        "koordlet.cli.show.blame:main",
-        (
-            argument(
-                "target",
-                nargs="?",
-                default="",
-                metavar="POD",
-                help="pod (uid or namespace/name) or application; without: all that wait",
-            ),
-            argument("--once", action="store_true", help="print one table and end"),
-            argument(
-                "--window",
-                type=number_in(float, 1, 3600),
-                default=60.0,
-                metavar="S",
-                help="seconds to look back (default: 60)",
-            ),
-            argument(
-                "--interval",
-                type=number_in(float, 0.2, 3600),
-                default=2.0,
-                metavar="S",
-                help="seconds between tables (default: 2)",
-            ),
-            OUTPUT,
-            CONFIG_IF_ANY,
-            SOCKET,
+        group=HERE,
+        examples=(
+            "koordlet top",
+            "koordlet top --at 03:12  # as it was then",
+            "koordlet top --once --processes 0",
         ),
     ),
-    Command(
-        "explain",
-        "why: the last decisions about something, with what they looked at",
-        "koordlet.cli.show.explain:main",
-        (
-            argument(
-                "target",
-                help="pod (uid or namespace/name), application, container, cgroup, owner or node",
-            ),
-            argument(
-                "--limit",
-                type=number_in(int, 1, 1000),
-                default=5,
-                metavar="N",
-                help="decisions shown (default: 5)",
-            ),
-            OUTPUT,
-            CONFIG_IF_ANY,
-            SOCKET,
-        ),
-    ),
-    Command(
-        "events",
-        "what happened, oldest first",
-        "koordlet.cli.show.events:main",
-        (
-            argument(
-                "-f",
-                "--follow",
-                action="store_true",
-                help="new events as they come; with --since, the past first",
-            ),
-            argument(
-                "--since",
-                metavar="TIME",
-                help=f"first time shown: {TIME_HELP}",
-            ),
-            OUTPUT,
-            CONFIG_IF_ANY,
-            SOCKET,
-        ),
-    ),
+    *WRONG_COMMANDS,
     *HISTORY,
     *PAST,
     Command(
@@ -225,6 +171,7 @@ COMMANDS: tuple[Command, ...] = (
             argument(
                 "target",
                 nargs="?",
+                is_name=True,
                 default="",
                 metavar="POD",
                 help="pod (uid or namespace/name) or application; without: all hooks",
@@ -245,6 +192,11 @@ COMMANDS: tuple[Command, ...] = (
             CONFIG_IF_ANY,
             SOCKET,
         ),
+        group=HERE,
+        examples=(
+            "koordlet hooks web-0  # what each would do to it",
+            "koordlet hooks -f pod.yaml  # of a pod that is not here",
+        ),
     ),
     Command(
         "strategies",
@@ -263,6 +215,11 @@ COMMANDS: tuple[Command, ...] = (
             CONFIG_IF_ANY,
             SOCKET,
         ),
+        group=HERE,
+        examples=(
+            "koordlet strategies  # which do something, and why the others do not",
+            "koordlet strategies cpu-suppress",
+        ),
     ),
     PREDICT,
     Command(
@@ -270,6 +227,8 @@ COMMANDS: tuple[Command, ...] = (
         "GPUs, other accelerators and RDMA devices: health, use, and by whom",
         "koordlet.cli.show.devices:main",
         (OUTPUT, CONFIG_IF_ANY, SOCKET),
+        group=HERE,
+        examples=("koordlet devices",),
     ),
     Command(
         "runtime-proxy",
@@ -326,6 +285,8 @@ COMMANDS: tuple[Command, ...] = (
             ),
             PROXY_STATUS,
         ),
+        group=PROCESSES,
+        examples=("koordlet runtime-proxy --hook-timeout 0.5",),
     ),
     Command(
         "proxy",
@@ -336,8 +297,10 @@ COMMANDS: tuple[Command, ...] = (
                 "calls, changes, failures and added latency of the CRI proxy, per method",
                 "koordlet.cli.process.proxy:status",
                 (OUTPUT, PROXY_STATUS),
+                examples=("koordlet proxy status",),
             ),
         ),
+        group=HERE,
     ),
     Command(
         "nri",
@@ -348,8 +311,10 @@ COMMANDS: tuple[Command, ...] = (
                 "connection, events, errors and latency of the NRI plugin in the daemon",
                 "koordlet.cli.show.nri:status",
                 (OUTPUT, CONFIG_IF_ANY, SOCKET),
+                examples=("koordlet nri status",),
             ),
         ),
+        group=HERE,
     ),
     Command(
         "io",
@@ -383,20 +348,12 @@ COMMANDS: tuple[Command, ...] = (
                     ),
                     OUTPUT,
                 ),
+                examples=("koordlet io measure vda --directory /var/lib",),
             ),
         ),
+        group=SETTING_UP,
     ),
-    Command(
-        "doctor",
-        "check this machine, the configuration and the daemon (works without the daemon)",
-        "koordlet.cli.doctor:main",
-        (
-            argument("-v", "--verbose", action="store_true", help="every check, at length"),
-            OUTPUT,
-            CONFIG_IF_ANY,
-            SOCKET,
-        ),
-    ),
+    DOCTOR,
     *UNDO,
     CONFIGURATION,
     Command(
@@ -404,5 +361,7 @@ COMMANDS: tuple[Command, ...] = (
         "print a completion script for a shell",
         "koordlet.cli.completion:main",
         (argument("shell", choices=("bash", "fish", "tcsh", "zsh")),),
+        group=SETTING_UP,
+        examples=("koordlet completion bash > /etc/bash_completion.d/koordlet",),
     ),
 )

@@ -6,6 +6,7 @@ from koordlet.cli.arguments import (
     CONFIG_IF_ANY,
     DEFAULT_CONFIG,
     OUTPUT,
+    SETTING_UP,
     SOCKET,
     Command,
     argument,
@@ -40,6 +41,7 @@ CONFIGURATION = Command(
                 ),
                 argument("--force", action="store_true", help="replace FILE"),
             ),
+            examples=("koordlet config init --preset database -  # print it",),
         ),
         Command(
             "check",
@@ -54,28 +56,37 @@ CONFIGURATION = Command(
                 ),
                 OUTPUT,
             ),
+            examples=(
+                "koordlet config check koordlet.toml  # and what it would do here now",
+                "koordlet config check --file-only koordlet.toml",
+            ),
         ),
         Command(
             "show",
             "effective values of the daemon and where each came from",
             "koordlet.cli.config:show",
             (OUTPUT, CONFIG_IF_ANY, SOCKET),
+            examples=("koordlet config show",),
         ),
         Command(
             "sample",
             "print the annotated sample file (works without the daemon)",
             "koordlet.cli.config:sample",
+            examples=("koordlet config sample",),
         ),
         Command(
             "schema",
             "print a JSON schema of the configuration (works without the daemon)",
             "koordlet.cli.config:schema",
+            examples=("koordlet config schema > /etc/koordlet/koordlet.schema.json",),
         ),
         Command(
             "reload",
             "make the daemon read its configuration again",
             "koordlet.cli.config:reload",
             (OUTPUT, CONFIG_IF_ANY, SOCKET),
+            examples=("koordlet config reload",),
         ),
     ),
+    group=SETTING_UP,
 )

@@ -1,14 +1,18 @@
-"""The part of the table of commands that looks back."""
+"""The part of the table of commands that looks back, and ahead."""
 
 from __future__ import annotations
 
 from koordlet.cli.arguments import (
+    BACK,
     CONFIG_IF_ANY,
+    HERE,
+    OUTPUT,
     SOCKET,
     STATE_DIR,
     Command,
     argument,
     duration,
+    number_in,
     time_range,
 )
 
@@ -20,12 +24,18 @@ HISTORY: tuple[Command, ...] = (
         (
             argument(
                 "kind",
+                nargs="?",
+                default="",
+                metavar="KIND",
                 words="koordlet.collectors:CATALOGUE",
-                help="kind of series, such as pod_cpu_usage",
+                help="kind of series, such as pod_cpu_usage; with --list part of its name",
             ),
             argument("match", nargs="*", metavar="label=value", help="only series with this label"),
             argument("--window", metavar="DURATION", help="how far back from now (default: 5m)"),
             *time_range(),
+            argument(
+                "--list", action="store_true", help="only list the kinds, with labels and units"
+            ),
             argument(
                 "--step",
                 dest="step",
@@ -51,6 +61,12 @@ HISTORY: tuple[Command, ...] = (
             CONFIG_IF_ANY,
             SOCKET,
         ),
+        group=BACK,
+        examples=(
+            "koordlet query --list psi  # kinds whose name has it",
+            "koordlet query pod_cpu_usage --window 10m",
+            "koordlet query pod_psi psi_resource=cpu --from 03:00 --to +30m -o plot",
+        ),
     ),
     Command(
         "report",
@@ -71,5 +87,53 @@ HISTORY: tuple[Command, ...] = (
             CONFIG_IF_ANY,
             SOCKET,
         ),
+        group=BACK,
+        examples=("koordlet report --from 03:00 --to +30m -o incident.html",),
+    ),
+)
+
+PREDICT = Command(
+    "predict",
+    "live view: predicted peaks of pods, applications and the node; of one a plot",
+    "koordlet.cli.show.predict:main",
+    (
+        argument(
+            "target",
+            is_name=True,
+            nargs="?",
+            default="",
+            metavar="POD",
+            help="pod (uid or namespace/name), application, or a name of the table",
+        ),
+        argument(
+            "--window",
+            type=duration,
+            metavar="DURATION",
+            help="how far back the plot goes (default: 6h), or the back-test (default: a week)",
+        ),
+        argument(
+            "--back-test",
+            action="store_true",
+            help="play every model over the history in the store: how often each would have "
+            "missed, and how much it would have reserved in vain",
+        ),
+        argument("--once", action="store_true", help="print once and end"),
+        argument(
+            "--interval",
+            type=number_in(float, 0.5, 3600),
+            default=5.0,
+            metavar="S",
+            help="seconds between two looks (default: 5)",
+        ),
+        STATE_DIR,
+        OUTPUT,
+        CONFIG_IF_ANY,
+        SOCKET,
+    ),
+    group=HERE,
+    examples=(
+        "koordlet predict --once",
+        "koordlet predict web-0 --window 24h",
+        "koordlet predict --back-test",
     ),
 )

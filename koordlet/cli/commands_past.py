@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from koordlet.cli.arguments import (
+    BACK,
     CONFIG_IF_ANY,
     OUTPUT,
+    SOCKET,
     TIME_HELP,
     Command,
     argument,
@@ -20,7 +22,8 @@ STATE_DIR = argument(
     "--state-dir",
     metavar="DIR",
     is_path=True,
-    help="the state directory of a daemon, or a copy of one (default: paths.state_dir)",
+    help="the state directory of a daemon, or a copy of one (default: that of the daemon that "
+    "answers, else paths.state_dir)",
 )
 
 PAST: tuple[Command, ...] = (
@@ -55,6 +58,12 @@ PAST: tuple[Command, ...] = (
             STATE_DIR,
             OUTPUT,
             CONFIG_IF_ANY,
+            SOCKET,
+        ),
+        group=BACK,
+        examples=(
+            "koordlet replay 1h..now  # are the decisions the same again?",
+            "koordlet replay 03:00..+30m --set strategies.cpu-suppress.enable=false",
         ),
     ),
     Command(
@@ -77,6 +86,11 @@ PAST: tuple[Command, ...] = (
             STATE_DIR,
             OUTPUT,
             CONFIG_IF_ANY,
+            SOCKET,
+        ),
+        group=BACK,
+        examples=(
+            "koordlet tune cpu-suppress.cpuSuppressThresholdPercent 24h..now --values 50,60,70",
         ),
     ),
 )

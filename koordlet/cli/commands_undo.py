@@ -6,6 +6,7 @@ from koordlet.cli.arguments import (
     CONFIG_IF_ANY,
     OUTPUT,
     SOCKET,
+    UNDOING,
     Command,
     argument,
     duration,
@@ -51,12 +52,23 @@ UNDO: tuple[Command, ...] = (
             CONFIG_IF_ANY,
             SOCKET,
         ),
+        group=UNDOING,
+        examples=(
+            'koordlet pause --for 2h --reason "disk swap"  # everything',
+            "koordlet pause cpu-suppress",
+            "koordlet pause --list",
+        ),
     ),
     Command(
         "resume",
         "end pauses: what was paused is managed again (works without the daemon)",
         "koordlet.cli.pause:resume",
         (_NAMES, _CGROUPS, OUTPUT, CONFIG_IF_ANY, SOCKET),
+        group=UNDOING,
+        examples=(
+            "koordlet resume",
+            "koordlet resume cpu-suppress",
+        ),
     ),
     Command(
         "restore",
@@ -74,6 +86,11 @@ UNDO: tuple[Command, ...] = (
             OUTPUT,
             CONFIG_IF_ANY,
             SOCKET,
+        ),
+        group=UNDOING,
+        examples=(
+            "koordlet restore --dry-run",
+            "koordlet restore",
         ),
     ),
 )

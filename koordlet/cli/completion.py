@@ -22,7 +22,17 @@ def koordlet_script(shell: str) -> str:
         return script()
     import shtab
 
-    return str(shtab.complete(build_parser(attach=_complete), shell=shell)) + "\n"
+    parser = build_parser(attach=_complete)
+    return str(shtab.complete(parser, shell=shell, preamble=_PREAMBLE)) + "\n"
+
+
+NAMES = "koordlet pods --names 2>/dev/null"
+"""Prints what pods and applications a daemon here knows, nothing where there is none."""
+_FUNCTION = "_koordlet_names"
+_PREAMBLE = {
+    "bash": f'{_FUNCTION}() {{\n  compgen -W "$({NAMES})" -- "$1"\n}}\n',
+    "zsh": f'{_FUNCTION}() {{\n  compadd -- ${{(f)"$({NAMES})"}}\n}}\n',
+}
 
 
 def _complete(argument: Argument, action: Any) -> None:
@@ -31,5 +41,7 @@ def _complete(argument: Argument, action: Any) -> None:
 
     if argument.is_path:
         action.complete = shtab.FILE
+    elif argument.is_name:
+        action.complete = {"bash": _FUNCTION, "zsh": _FUNCTION, "tcsh": f"`{NAMES}`"}
     elif argument.words:
         action.choices = sorted(named(argument.words))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,15 +14,25 @@ from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit
 from koordlet.config.errors import ConfigError, ConfigErrors, in_file_order
 
+if TYPE_CHECKING:
+    from koordlet.cli.config_here import Firing, Idle
+    from koordlet.config.load import Loaded
+    from koordlet.kernel.host import Host
+
 
 class Checked(msgspec.Struct, frozen=True):
-    """``warnings``: what is not there on this machine. ``armed``: what may end or freeze work."""
+    """``warnings``: what is not there on this machine. ``armed``: what may end or freeze work;
+    ``firing``: whether it would now. ``idle``: what is asked for and can do nothing here.
+    ``notes``: what could not be looked at."""
 
     file: str
     valid: bool
     errors: tuple[ConfigError, ...] = ()
     warnings: tuple[ConfigError, ...] = ()
     armed: tuple[ArmedView, ...] = ()
+    firing: tuple[Firing, ...] = ()
+    idle: tuple[Idle, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def check(args: argparse.Namespace) -> int:
@@ -37,8 +49,26 @@ def check(args: argparse.Namespace) -> int:
     else:
         noticed = loaded.warnings if host is None else (*loaded.warnings, *warnings(host, loaded))
         answer = Checked(args.file, valid=True, warnings=in_file_order(noticed), armed=arms(loaded))
+        if host is not None:
+            answer = _on_this_machine(host, loaded, answer)
     output.emit(answer, args.output, lambda: _check_lines(answer))
     return Exit.OK if answer.valid else Exit.BAD
+
+
+def _on_this_machine(host: Host, loaded: Loaded, answer: Checked) -> Checked:
+    from koordlet.cli.config_here import firing, idle
+    from koordlet.kernel.parse import ParseError
+
+    armed = frozenset(each.name for each in answer.armed)
+    answer = msgspec.structs.replace(answer, firing=tuple(firing(host, loaded, armed)))
+    if os.geteuid() != 0:
+        note = "what this kernel can do is not known: trying it takes root"
+        return msgspec.structs.replace(answer, notes=(note,))
+    output.log_to_stderr()
+    try:
+        return msgspec.structs.replace(answer, idle=tuple(idle(host, loaded)))
+    except (OSError, ParseError) as error:
+        return msgspec.structs.replace(answer, notes=(f"the kernel cannot be tried: {error}",))
 
 
 def _check_lines(answer: Checked) -> list[str]:
@@ -46,12 +76,22 @@ def _check_lines(answer: Checked) -> list[str]:
         found = [str(error) for error in answer.errors]
     else:
         found = [f"{answer.file}: valid"]
+        now = {each.name: f"; {_fires(each)}" for each in answer.firing}
         found += [
-            f"armed: {each.name} {each.does} when {each.when}; by {each.by}"
+            f"armed: {each.name} {each.does} when {each.when}{now.get(each.name, '')}; by {each.by}"
             for each in answer.armed
         ]
+        if not answer.armed:
+            found.append("nothing is armed: no eviction is switched on")
+        found += [f"{each.name} does nothing on this kernel: {each.why}" for each in answer.idle]
+        found += [f"note: {each}" for each in answer.notes]
     found += [f"warning: {each}" for each in answer.warnings]
     return [line for each in found for line in output.wrap(output.clean(each), "", "  ")]
+
+
+def _fires(each: Firing) -> str:
+    verb = "would fire now" if each.would_fire else "would not fire now"
+    return f"{verb} ({each.percent:.0f} % in use, threshold {each.threshold} %)"
 
 
 def show(args: argparse.Namespace) -> int:

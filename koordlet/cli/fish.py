@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from koordlet.cli.arguments import Argument, Command
 from koordlet.cli.commands import COMMANDS
+from koordlet.cli.completion import NAMES
 from koordlet.cli.main import named
 
 _HEAD = """\
@@ -64,7 +65,9 @@ def _argument(argument: Argument) -> str:
             options.append("-r -F" if names else "-F")
         elif names:
             options.append("-x")
-        if words:
+        if argument.is_name:
+            options.append(f"-a {quoted(f'({NAMES})')}")
+        elif words:
             options.append(f"-a {quoted(' '.join(sorted(map(str, words))))}")
         elif not names and not argument.is_path:
             return ""

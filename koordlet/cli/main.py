@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Any
 
 from koordlet import __version__
-from koordlet.cli.arguments import Argument, Command
+from koordlet.cli.arguments import GROUPS, Argument, Command
 from koordlet.cli.commands import COMMANDS
 from koordlet.decision.names import harmless
 
@@ -32,6 +32,9 @@ class Exit(IntEnum):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code; SystemExit(2) for wrong arguments and SystemExit(0) for --help."""
+    unknown = _unknown(sys.argv[1:] if argv is None else argv)
+    if unknown:
+        return complain(unknown, Exit.USAGE)
     args = build_parser().parse_args(argv)
     # Before anything imports grpc: its C core writes what peers send to stderr as it is. Whatever
     # goes wrong with a call is an exception as well.
@@ -54,6 +57,7 @@ def build_parser(attach: Attach | None = None) -> argparse.ArgumentParser:
     """``attach`` is called with each argument and what argparse has made of it."""
     parser = argparse.ArgumentParser(
         prog="koordlet",
+        formatter_class=_Grouped,
         description="Node QoS daemon: keeps latency-sensitive services fast while best-effort "
         "work uses what is left of the machine.",
         epilog="Exit codes: 0 ok, 1 the thing asked about is bad, 2 usage, "
@@ -69,7 +73,13 @@ def _add(
 ) -> None:
     choices = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in commands:
-        sub = choices.add_parser(command.name, help=command.help, description=command.help)
+        sub = choices.add_parser(
+            command.name,
+            help=command.help,
+            description=command.help,
+            epilog=_examples(command.examples),
+            formatter_class=_Grouped,
+        )
         if command.children:
             _add(sub, command.children, attach)
             continue
@@ -79,6 +89,59 @@ def _add(
             action = sub.add_argument(*argument.names, **argument.options)
             if attach is not None:
                 attach(argument, action)
+
+
+class _Grouped(argparse.RawDescriptionHelpFormatter):
+    """Commands under the headings of their groups; texts wrapped, but not the examples."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith(_EXAMPLES):
+            return text
+        return argparse.HelpFormatter._fill_text(self, text, width, indent)
+
+    def _format_action(self, action: argparse.Action) -> str:
+        if not isinstance(action, argparse._SubParsersAction):
+            return super()._format_action(action)
+        groups = {command.name: command.group for command in COMMANDS}
+        lines: dict[str, str] = {}
+        for each in action._get_subactions():
+            lines[each.dest] = super()._format_action(each)
+        if not lines.keys() <= groups.keys():  # commands of a command
+            return "".join(lines.values())
+        found = []
+        for group in GROUPS:
+            found.append(f"\n {group}:\n")
+            found += [text for name, text in lines.items() if groups[name] == group]
+        return "".join(found)
+
+
+_EXAMPLES = "Examples:\n"
+
+
+def _examples(examples: Iterable[str]) -> str | None:
+    texts = [each.partition("  # ") for each in examples]
+    size = max((len(typed) for typed, _, about in texts if about), default=0)
+    lines = [
+        f"  {typed.ljust(size)}  # {about}" if about else f"  {typed}" for typed, _, about in texts
+    ]
+    return _EXAMPLES + "\n".join(lines) if lines else None
+
+
+def _unknown(argv: Sequence[str]) -> str:
+    """What to say of a word that is no command; empty where all are."""
+    commands, path = COMMANDS, "koordlet"
+    for word in argv:
+        if word.startswith("-") or not commands:
+            return ""
+        found = next((each for each in commands if each.name == word), None)
+        if found is None:
+            from koordlet.protocol.decode import nearest
+
+            likely = nearest(word, [each.name for each in commands])
+            meant = f'did you mean "{path} {likely}"? ' if likely else ""
+            return f"{word!r} is no command of {path}: {meant}`{path} --help` lists them"
+        commands, path = found.children, f"{path} {word}"
+    return ""
 
 
 def named(place: str) -> Any:

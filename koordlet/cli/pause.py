@@ -13,11 +13,11 @@ import msgspec
 from koordlet.admin.client import Client, NoAccessError, NotReachableError
 from koordlet.admin.daemon import InvalidError, NotFoundError
 from koordlet.admin.undo import PausedView, PauseView, RestoreView, ResumedView
-from koordlet.admin.verdict import pause_by, pause_title
 from koordlet.cli import output, restore
 from koordlet.cli.connect import socket_of
 from koordlet.cli.main import Exit, complain
 from koordlet.cli.settings import Settings
+from koordlet.cli.show.pauses import table
 
 if TYPE_CHECKING:
     from koordlet.pause.pauses import Pauses
@@ -267,17 +267,3 @@ def _resumed_lines(answer: ResumedView) -> Iterable[str]:
         yield ""
         yield "Still paused:"
         yield from (f"  {line}" for line in table(answer.left))
-
-
-HEADER = ("WHAT", "LEFT", "PAUSED")
-
-
-def table(pauses: Iterable[PauseView]) -> list[str]:
-    found = list(rows(pauses))
-    return output.columns(HEADER, found, output.terminal_width()) if found else []
-
-
-def rows(pauses: Iterable[PauseView]) -> Iterable[tuple[str, ...]]:
-    """As ``HEADER`` has it."""
-    for each in pauses:
-        yield pause_title(each), output.span(each.left_s), pause_by(each)

@@ -7,13 +7,16 @@ import os
 import re
 import sys
 import time
+import tomllib
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
 import msgspec
 
+from koordlet.admin.client import NotReachableError
 from koordlet.cli import output
+from koordlet.cli.connect import connect, named_socket
 from koordlet.cli.main import Exit, complain
 from koordlet.cli.restore import usable
 from koordlet.cli.times import parse_span
@@ -89,9 +92,12 @@ def _trace(args: argparse.Namespace) -> Trace | None:
     if settings is None:
         return None
     config = settings.config
-    if args.state_dir:
-        paths = msgspec.structs.replace(config.paths, state_dir=args.state_dir)
-        tsdb = msgspec.structs.replace(config.tsdb, path="")
+    state_dir, store = args.state_dir, ""
+    if not state_dir:
+        state_dir, store = _of_daemon(args)
+    if state_dir:
+        paths = msgspec.structs.replace(config.paths, state_dir=state_dir)
+        tsdb = msgspec.structs.replace(config.tsdb, path=store)
         config = msgspec.structs.replace(config, paths=paths, tsdb=tsdb)
     where = inputs_path(config)
     try:
@@ -108,6 +114,21 @@ def _trace(args: argparse.Namespace) -> Trace | None:
         return None
     progress = _progress if sys.stderr.isatty() else _silent
     return Trace(DiskFiles(where), where, tsdb_path(config), progress)
+
+
+def _of_daemon(args: argparse.Namespace) -> tuple[str, str]:
+    """The state directory and the store of the daemon on the socket; empty where none answers, and
+    none was named. Raises NotReachableError."""
+    try:
+        with connect(args) as client:
+            values = {each.key: each.value for each in client.config().values}
+            store = client.status().tsdb.directory
+    except NotReachableError:
+        if named_socket(args):
+            raise
+        return "", ""
+    state_dir = values.get("paths.state_dir")
+    return (tomllib.loads(f"value = {state_dir}")["value"], store) if state_dir else ("", "")
 
 
 def _progress(time_s: float) -> None:

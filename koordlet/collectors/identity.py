@@ -11,28 +11,19 @@ import math
 from collections.abc import Iterator
 
 from koordlet.collectors.base import CollectorOptions, CollectorPart, Round, SeriesStore, series_of
-from koordlet.decision.metrics import Metric
+from koordlet.decision.metrics import (
+    HOST_APPLICATION_INFO,
+    IDENTITY_REPEAT_S,
+    NODE_CPU_CAPACITY,
+    NODE_MEMORY_CAPACITY,
+    POD_INFO,
+    Metric,
+)
 from koordlet.decision.names import encodable, shown
 from koordlet.decision.snapshot import Application, Pod
 
-REPEAT_S = 300.0
-"""Whoever asks who was there at a time looks at this much before and after it."""
 _LONGEST = 253
 """Of a name, as Kubernetes has it."""
-POD_INFO = Metric(
-    "pod_info",
-    ("pod_uid", "namespace", "name", "qos", "cgroup"),
-    "bool",
-    "1: who a pod is, by its labels",
-)
-HOST_APPLICATION_INFO = Metric(
-    "host_application_info",
-    ("host_app_name", "qos", "cgroup"),
-    "bool",
-    "1: who a host application is, by its labels",
-)
-NODE_CPU_CAPACITY = Metric("node_cpu_capacity", ("node",), "cores", "CPUs of the node")
-NODE_MEMORY_CAPACITY = Metric("node_memory_capacity", ("node",), "bytes", "memory of the node")
 _Who = tuple[Metric, tuple[str, ...]]
 
 
@@ -59,7 +50,7 @@ class IdentityCollector:
             round_.ids.append(self._series[who])
             round_.values.append(1.0)
         if is_due:
-            self._repeat_s = round_.now_s + REPEAT_S
+            self._repeat_s = round_.now_s + IDENTITY_REPEAT_S
             name = (encodable(round_.node.name),)
             round_.add(NODE_CPU_CAPACITY, name, round_.node.capacity_milli / 1000)
             round_.add(NODE_MEMORY_CAPACITY, name, round_.node.memory_bytes)

@@ -52,6 +52,23 @@ NODE_BE = Metric(
     "milli-cores",
     "best-effort tier: real-limit, request and usage",
 )
+IDENTITY_REPEAT_S = 300.0
+"""Whoever asks who was there at a time looks at this much before and after it."""
+
+POD_INFO = Metric(
+    "pod_info",
+    ("pod_uid", "namespace", "name", "qos", "cgroup"),
+    "bool",
+    "1: who a pod is, by its labels",
+)
+HOST_APPLICATION_INFO = Metric(
+    "host_application_info",
+    ("host_app_name", "qos", "cgroup"),
+    "bool",
+    "1: who a host application is, by its labels",
+)
+NODE_CPU_CAPACITY = Metric("node_cpu_capacity", ("node",), "cores", "CPUs of the node")
+NODE_MEMORY_CAPACITY = Metric("node_memory_capacity", ("node",), "bytes", "memory of the node")
 POD_CPU_USAGE = Metric("pod_cpu_usage", _POD, "cores", "CPU used by a pod")
 POD_MEMORY_USAGE = Metric("pod_memory_usage", _POD, "bytes", "anonymous + unevictable memory")
 POD_MEMORY_USAGE_WITH_PAGE_CACHE = Metric(

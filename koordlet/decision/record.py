@@ -22,6 +22,11 @@ class Kind(StrEnum):
     LIFECYCLE = "lifecycle"
 
 
+class PodKind(StrEnum):
+    POD = "pod"
+    APPLICATION = "application"
+
+
 class Record(msgspec.Struct, frozen=True):
     """``previous`` is what the kernel held, ``wanted`` what should be there; ``detail`` what the
     actuator adds (errno, path, winner). ``cgroup`` and ``resource`` are empty where the record is

@@ -198,3 +198,53 @@ class Hook(Part[O]):
 
 
 AnyHook = Hook[Any]
+
+
+class Need(msgspec.Struct, frozen=True):
+    """A kernel feature; ``why`` says what was tried."""
+
+    feature: str
+    available: bool
+    why: str = ""
+
+
+class HookRow(msgspec.Struct, frozen=True):
+    """One hook. ``available``: at least one of its needs is there, or it has none; ``without``:
+    what it means for the user when it is not. ``enabled``: by the configuration."""
+
+    name: str
+    enabled: bool
+    available: bool
+    levels: tuple[Level, ...] = ()
+    stages: tuple[Stage, ...] = ()
+    writes: tuple[Resource, ...] = ()
+    overrides: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
+    without: str = ""
+
+
+class Action(msgspec.Struct, frozen=True):
+    """What one hook would do to one subject.
+
+    ``kind``: ``setting``, ``env``, ``mount``, ``device``, ``group``, or ``note`` (it does nothing,
+    and says why) and ``failed``. ``stages``: at which a runtime would get it; settings and groups
+    are reconciled besides. ``cri``, ``nri``: the field that carries it there, empty where koordlet
+    writes it itself. ``overridden_by``: the hook whose value counts instead. ``has``: what is there
+    now, None where nothing is, or where that is not known. ``missed``: the container was created
+    without it, and gets it when it is created anew.
+    """
+
+    hook: str
+    level: Level
+    cgroup: str
+    kind: str
+    why: Why
+    container: str = ""
+    name: str = ""
+    value: str = ""
+    stages: tuple[Stage, ...] = ()
+    cri: str = ""
+    nri: str = ""
+    overridden_by: str = ""
+    has: str | None = None
+    missed: bool = False

@@ -18,6 +18,7 @@ FOLLOWER_QUEUE = 500
 
 _KINDS = {
     Kind.CONFLICT: EventKind.CONFLICT,
+    Kind.EVICTION: EventKind.EVICTION,
     Kind.ALARM: EventKind.ALARM,
     Kind.CONFIG: EventKind.CONFIG,
     Kind.LIFECYCLE: EventKind.LIFECYCLE,

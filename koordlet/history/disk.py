@@ -4,13 +4,15 @@ on another machine. Nothing there is changed."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from koordlet.admin import series
 from koordlet.admin.client import Fault, RefusedError
 from koordlet.admin.daemon import InvalidError
 from koordlet.admin.model import EventView, QueryView
 from koordlet.collectors import CATALOGUE
+from koordlet.diagnosis.held import Changed, File
+from koordlet.diagnosis.why import Left
 from koordlet.engine.events import event_view
 from koordlet.history.source import Match, Range, joined
 from koordlet.report.decision_search import history
@@ -26,6 +28,25 @@ class NothingThereError(RefusedError):
 
     def __init__(self, text: str) -> None:
         super().__init__(Fault.NOT_FOUND, text)
+
+
+def remains(
+    store_dir: str,
+    decisions_dir: str,
+    coarse_step_s: int = 60,
+    changed: Mapping[File, Changed] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Left:
+    """What a diagnosis can go by. One of the two directories may be missing. Raises
+    NothingThereError."""
+    log = extent_of(decisions_dir)
+    try:
+        source = DiskSource(store_dir, decisions_dir, coarse_step_s)
+    except NothingThereError as error:
+        if not log.files:
+            raise
+        return Left(Store(None), log, changed, source=decisions_dir, notes=(*notes, str(error)))
+    return source.left(changed, notes)
 
 
 class DiskSource:
@@ -45,6 +66,12 @@ class DiskSource:
         self.name = store_dir
         self._decisions_dir = decisions_dir
         self._store = Store(None, files=ReadOnlyFiles(store_dir), coarse_step_s=coarse_step_s)
+
+    def left(
+        self, changed: Mapping[File, Changed] | None = None, notes: tuple[str, ...] = ()
+    ) -> Left:
+        log = extent_of(self._decisions_dir)
+        return Left(self._store, log, changed, source=self.name, notes=notes)
 
     @property
     def damaged(self) -> tuple[str, ...]:

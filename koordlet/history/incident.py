@@ -12,6 +12,7 @@ from koordlet.admin.model import PodKind
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Metric
 from koordlet.decision.snapshot import WHOLE_NODE
+from koordlet.diagnosis.who import Key, Node, Who, everybody, node
 from koordlet.drawing.clock import date, nice_step, stretch
 from koordlet.history.happened import Happened, happened
 from koordlet.history.source import Range, Series, Source
@@ -29,7 +30,6 @@ from koordlet.history.suffering import (
 )
 from koordlet.history.verdicts import verdicts
 from koordlet.history.waits import RESOURCES, Waits, waits
-from koordlet.history.who import Key, Node, Who, everybody, node
 
 STEPS = 240
 """About how many points a curve has."""

@@ -18,10 +18,10 @@ from koordlet.collectors.cold.collector import NODE_COLD_METHOD
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Metric
 from koordlet.decision.record import Record
+from koordlet.diagnosis.who import Key, Who, everybody, node, unnamed
 from koordlet.drawing.clock import date, span
 from koordlet.history.source import Range, Source
 from koordlet.history.view import PastPodView, PastView
-from koordlet.history.who import Key, Who, everybody, node, unnamed
 
 FRESH_S = 10.0
 SLOW_FRESH_S = 25.0
@@ -267,14 +267,13 @@ def _whole(value: float | None) -> int | None:
 
 def _sum(pods: list[PastPodView], *, is_be: bool) -> float | None:
     """CPU of what is best-effort, or of what is not; None where nothing of it is known."""
-    used = [pod.cpu_cores for pod in pods if pod.cpu_cores is not None and pod.qos]
-    if not used:
-        return None
-    return sum(
-        pod.cpu_cores
+    known = [
+        (pod.cpu_cores, pod.qos == "BE")
         for pod in pods
-        if pod.cpu_cores is not None and pod.qos and (pod.qos == "BE") is is_be
-    )
+        # An application without a class is no best-effort work; a pod without one has no name.
+        if pod.cpu_cores is not None and (pod.qos or pod.kind is PodKind.APPLICATION)
+    ]
+    return sum(cores for cores, of_be in known if of_be is is_be) if known else None
 
 
 def _notes(source: Source, view: PastView) -> Iterator[str]:
@@ -285,6 +284,6 @@ def _notes(source: Source, view: PastView) -> Iterator[str]:
         yield f"nothing newer than {span(view.age_s)} before this time is in the store: {why}"
     if not view.cpu_capacity_cores:
         yield "the store does not tell the size of the node at this time"
-    nameless = sum(not pod.qos for pod in view.pods)
+    nameless = sum(not pod.qos and pod.kind is PodKind.POD for pod in view.pods)
     if nameless:
         yield f"of {nameless} the store has numbers, but neither name nor class"

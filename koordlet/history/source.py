@@ -51,7 +51,7 @@ class Source(Protocol):
 
     @property
     def damaged(self) -> tuple[str, ...]:
-        """What could not be read so far; of a daemon `koordlet status` tells."""
+        """What could not be read so far."""
         ...
 
     def query(
@@ -73,10 +73,16 @@ class DaemonSource:
     """The daemon that runs."""
 
     name = "the daemon"
-    damaged: tuple[str, ...] = ()
 
     def __init__(self, client: Client) -> None:
         self.client = client
+
+    @property
+    def damaged(self) -> tuple[str, ...]:
+        tsdb = self.client.status().tsdb
+        if not tsdb.damaged_segments:
+            return ()
+        return (f"{tsdb.damaged_segments} segments in {tsdb.directory}",)
 
     def query(
         self, kind: str, match: Match, window_s: float, aggregate: str, until: float

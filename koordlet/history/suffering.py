@@ -9,9 +9,9 @@ from koordlet.admin.model import PodKind
 from koordlet.admin.pressure import PRESSED_PERCENT, THROTTLED_RATIO
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Metric
+from koordlet.diagnosis.who import Key, Who
 from koordlet.drawing.clock import nice_step
 from koordlet.history.source import Range, Source
-from koordlet.history.who import Key, Who
 
 MINUTE_S = 60.0
 _MOST_STEPS = 720

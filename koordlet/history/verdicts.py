@@ -8,7 +8,7 @@ from typing import NamedTuple
 from koordlet.admin.blame import culprit_title
 from koordlet.decision.names import shown
 from koordlet.decision.record import Kind, Record
-from koordlet.history.who import Key, Who
+from koordlet.diagnosis.who import Key, Who
 from koordlet.qos.interference.by_cpi import RESOURCE as CPI
 from koordlet.qos.interference.strategy import STRATEGY
 

@@ -12,9 +12,9 @@ from koordlet.admin.blame import culprit_title
 from koordlet.admin.model import PodKind
 from koordlet.decision.metrics import WAITS, WaitMetrics
 from koordlet.decision.names import harmless
+from koordlet.diagnosis.who import Key, Who, unnamed
 from koordlet.history.source import Source
 from koordlet.history.verdicts import CPI, Verdict
-from koordlet.history.who import Key, Who, unnamed
 
 _AT_ONCE_S = 3600.0
 """Rounds are asked for in pieces of so much time: one step a second."""
@@ -162,19 +162,19 @@ def _seconds(
             for each in source.query(metric.kind, {}, window_s, "avg", until).series:
                 key = kind, each.labels[metric.labels[0]]
                 row = cells.setdefault(names.get(key, unnamed(key)).title, {})
-                column = _culprit(each.labels, names)
+                column = _culprit(each.labels, names, metrics.resource)
                 ms_per_s = each.value * each.count
                 row[column] = row.get(column, 0.0) + ms_per_s / 1000 * stretch.seconds
     return {row: found for row, found in cells.items() if any(found.values())}
 
 
-def _culprit(labels: Mapping[str, str], names: Mapping[Key, Who]) -> str:
+def _culprit(labels: Mapping[str, str], names: Mapping[Key, Who], resource: str) -> str:
     """A pod or application by its name, anything else in words."""
     kind, culprit = labels["culprit_kind"], labels["culprit"]
     if kind in _NAMED:
         key = PodKind(kind), culprit
         return names.get(key, unnamed(key)).title
-    return culprit_title(kind, harmless(culprit))
+    return culprit_title(kind, harmless(culprit), resource)
 
 
 def _bounded(

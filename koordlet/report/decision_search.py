@@ -14,12 +14,17 @@ from dataclasses import dataclass
 
 import msgspec
 
+from koordlet.actuator.evict.executor import EvictResult
 from koordlet.decision.record import Kind, Record
 from koordlet.protocol.document import UNREADABLE
 
 BLOCK_BYTES = 64 * 1024
 LONGEST_LINE_BYTES = 1024 * 1024
 """What is longer is no record of ours and is skipped."""
+MOST_FILES = 10_000
+"""Files whose newest record is looked for at a time: each has some 2 KiB."""
+_EVICTION = b'"eviction"'
+"""What every line of one contains."""
 _FEW = 8
 """A block is searched for this many texts before its lines are decoded; more would cost more than
 decoding."""
@@ -115,6 +120,68 @@ def history(
             record = _record(line)
             if record is not None:
                 yield record
+
+
+def evictions(
+    extent: Extent, since: float, until: float, limit: int, pause: Pause = lambda: None
+) -> list[Record]:
+    """Kills and evictions of the time, the newest first: one that has ended not also as begun."""
+    found: list[Record] = []
+    over: set[str] = set()
+    for block in _blocks(extent, newest_first=True):
+        pause()
+        if _EVICTION not in block:
+            continue
+        for line in reversed(block.split(b"\n")):
+            record = _record(line) if _EVICTION in line else None
+            if record is None or record.kind is not Kind.EVICTION or record.time > until:
+                continue
+            if record.time < since or len(found) >= limit:
+                return found
+            if record.result != EvictResult.BEGUN or record.cgroup not in over:
+                found.append(record)
+                over.add(record.cgroup)
+    return found
+
+
+def newest_of_files(
+    extent: Extent,
+    is_sought: Callable[[Header], bool],
+    tells: Callable[[Record], bool],
+    until: float,
+    pause: Pause = lambda: None,
+) -> list[Record]:
+    """Of each file that is sought, the newest record until then that tells what is in it."""
+    found: dict[tuple[str, str], Record] = {}
+    for block in _blocks(extent, newest_first=True):
+        for line in reversed(block.split(b"\n")):
+            pause()
+            header = _header(line)
+            if header is None or header.time > until or not is_sought(header):
+                continue
+            file = header.cgroup, header.resource
+            if file in found or len(found) >= MOST_FILES:
+                continue
+            record = _record(line)
+            if record is not None and tells(record):
+                found[file] = record
+    return list(found.values())
+
+
+def unreadable(extent: Extent, pause: Pause = lambda: None) -> int:
+    """Lines that are no records. The last line of a file is none of them where it has no end: a
+    kill came while it was written."""
+    count = 0
+    for path, size in extent.files:
+        try:
+            with open(path, "rb", buffering=0) as file:
+                for block in _forwards(file.fileno(), size):
+                    pause()
+                    *lines, _ = block.split(b"\n")
+                    count += sum(bool(line) and _header(line) is None for line in lines)
+        except OSError:  # rotated away since
+            continue
+    return count
 
 
 def matches(record: Record | Header, target: str) -> bool:

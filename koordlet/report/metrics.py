@@ -380,7 +380,8 @@ PROBLEMS = Family("problems", Kind.GAUGE, "Parts of koordlet that do not work at
 VERDICT = Family(
     "verdict",
     Kind.GAUGE,
-    "1 at how koordlet is: ok, starting, observing, degraded or paused; `koordlet status` says why",
+    "1 at how koordlet is: ok, starting, observing, degraded, paused or suffering; "
+    "`koordlet status` says why",
     ("state",),
 )
 PAUSED = Family(

@@ -9,6 +9,7 @@ import msgspec
 from koordlet.admin import blame as b
 from koordlet.admin.daemon import Lookup
 from koordlet.decision.names import shown
+from koordlet.diagnosis.targets import completed
 from koordlet.engine.engine import Engine
 from koordlet.kernel.background import Pause, no_pause
 from koordlet.qos.interference import by_cpi
@@ -25,12 +26,14 @@ Slowed = Mapping[str, tuple[b.SlowedByView, ...]]
 
 def blame(engine: Engine, target: str, window_s: float) -> Lookup[b.BlameView]:
     """Raises as ``views.blame``."""
+    state = engine.parts.state
+    subjects = {each.id: each for each in matrix.subjects_of(state.pods(), state.applications())}
+    if target not in subjects:
+        target = completed(target, (each.title for each in subjects.values())) or target
     look_up = matrix.blame(engine, target, window_s)
     runs = engine.runs.get(NAME)
     if runs is None or not isinstance(runs.memory, InterferenceState):
         return look_up
-    state = engine.parts.state
-    subjects = {each.id: each for each in matrix.subjects_of(state.pods(), state.applications())}
     found = _antagonists(runs.memory)
     slowed = _slowed(runs.memory, subjects)
     if not found and not slowed:

@@ -20,6 +20,7 @@ from koordlet.admin.prediction import (
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Metric
 from koordlet.decision.snapshot import Pod
+from koordlet.diagnosis.targets import completed
 from koordlet.engine.engine import Engine
 from koordlet.engine.prediction.figures import NO_ROUND, Held
 from koordlet.engine.prediction.predictions import Predictions
@@ -255,6 +256,8 @@ def _named(target: Target) -> tuple[PeakKind, str]:
 
 def _about(name: str, rows: list[_Row]) -> list[_Row]:
     """An application wins over a pod of the same name. Raises NotFoundError."""
+    if all(name != each.target.uid for each in rows):
+        name = completed(name, (each.view.name for each in rows)) or name
     found = [each for each in rows if name in (each.view.name, each.target.uid)]
     if not found:
         known = [each.view.name for each in rows[::2]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 
 import msgspec
@@ -17,10 +17,15 @@ from koordlet.admin.worker import Worker, in_turns
 from koordlet.collectors import CATALOGUE
 from koordlet.decision.cgroups import parent
 from koordlet.decision.metrics import Metric
-from koordlet.decision.names import encodable, meant, shown
+from koordlet.decision.names import shown
 from koordlet.decision.record import Record
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Container, Pod, Snapshot, Wake, WakeKind
+from koordlet.decision.strategy import Action
+from koordlet.diagnosis.events import wanted
+from koordlet.diagnosis.explained import Known, Meaning, explained
+from koordlet.diagnosis.targets import completed
+from koordlet.diagnosis.who import Key, Who
 from koordlet.engine.absent import PART
 from koordlet.engine.engine import Engine
 from koordlet.engine.events import event_view
@@ -28,11 +33,9 @@ from koordlet.engine.options import enabled_collectors
 from koordlet.engine.parts import Parts
 from koordlet.hooks import HOOKS, describe, missed
 from koordlet.hooks.combine import in_guest
-from koordlet.hooks.describe import Action
 from koordlet.kernel.background import Pause, no_pause
 from koordlet.protocol.decode import nearest
 from koordlet.report.decision_search import Extent, history
-from koordlet.report.decision_search import explain as search
 from koordlet.state.node_state import LABELS_AWAITED_S
 
 KNOWN_SHOWN = 8
@@ -51,32 +54,20 @@ def explain(engine: Engine, target: str, limit: int) -> Lookup[m.ExplainView]:
         raise InvalidError("say what to explain: a pod, application, cgroup, owner or node")
     pods, applications = parts.state.pods(), parts.state.applications()
     log, owners = parts.decisions.extent(), tuple(engine.runs)
-    absent = parts.problems.get(f"{PART}{target}", "")
+    absent, time = parts.problems.get(f"{PART}{target}", ""), parts.host.time()
 
     def look_up(pause: Pause = no_pause) -> m.ExplainView:
-        def records(sought: str | None) -> tuple[Record, ...]:
-            return tuple(search(log, sought, limit, pause))
-
-        if target == "node":
-            everything = "everything on this node"
-            return m.ExplainView(target=target, matched=everything, decisions=records(None))
-        meanings = _meanings(pods, applications)
+        known = Known(
+            people(pods, applications),
+            _meanings(pods, applications),
+            owners,
+            lambda cgroup: _exists(parts, cgroup),
+        )
         pause()
-        kind, sought = meanings.get(target, ("", target.strip("/")))
-        found = records(encodable(sought))
-        if not found and not kind:  # a name as a shell completes it, and not as koordlet shows it
-            found = records(shown(sought))
-        there = _exists(parts, meant(sought)) or _exists(parts, sought)
-        if not found and not kind and not there:
-            known = ", ".join(sorted(meanings)[:KNOWN_SHOWN]) or "no pods and applications"
-            raise NotFoundError(
-                f"{target!r} is no pod, application, container, cgroup, owner or rule with a "
-                f"decision; owners: {', '.join(owners) or 'none'}; known: {known}"
-            )
-        matched = f"{kind} in cgroup {sought}" if kind else sought
+        found = explained(log, known, target, limit, time, pause)
         if absent:
-            matched += f"; {absent}"
-        return m.ExplainView(target=target, matched=matched, decisions=found)
+            return msgspec.structs.replace(found, matched=f"{found.matched}; {absent}")
+        return found
 
     return look_up
 
@@ -91,6 +82,8 @@ def hooks_view(engine: Engine, target: str) -> HooksView:
     pods = {pod.uid: pod for pod in parts.state.pods()}
     named = {f"{pod.namespace}/{pod.name}": pod for pod in pods.values() if pod.name}
     applications = {application.name for application in parts.state.applications()}
+    if target not in pods:
+        target = completed(target, {*named, *applications}) or target
     pod = pods.get(target) or named.get(target)
     if pod is not None:
         wanted, matched = describe.of_pod(pod.uid), f"{pod.qos} pod in cgroup {shown(pod.cgroup)}"
@@ -147,7 +140,7 @@ def cgroup_of(parts: Parts, name: str) -> str:
     root."""
     known = _meanings(parts.state.pods(), parts.state.applications())
     if name in known:
-        return known[name][1]
+        return known[name].cgroup
     path = name
     for root in sorted(parts.cgroups.layout.roots, key=len, reverse=True):
         if path == root or path.startswith(f"{root}/"):
@@ -163,30 +156,46 @@ def cgroup_of(parts: Parts, name: str) -> str:
     raise NotFoundError(f"{name!r} is no cgroup, pod or application{meant}")
 
 
-def _paths(parts: Parts, path: str, known: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+def _paths(parts: Parts, path: str, known: Mapping[str, Meaning]) -> Iterator[str]:
     """What may have been meant by a path: names, and the cgroups beside it."""
-    for name, (_, cgroup) in islice(known.items(), SEARCHED):
-        yield from (name, cgroup)
+    for name, meaning in islice(known.items(), SEARCHED):
+        yield from (name, meaning.cgroup)
     above = parent(path)
     with contextlib.suppress(OSError, ValueError):
         yield from islice(parts.knobs.children(above), SEARCHED)
 
 
-def _meanings(
-    pods: Iterable[Pod], applications: Iterable[Application]
-) -> dict[str, tuple[str, str]]:
-    """Name -> what it is and its cgroup. An application wins over a pod of the same name."""
-    found: dict[str, tuple[str, str]] = {}
+def people(pods: Iterable[Pod], applications: Iterable[Application]) -> dict[Key, Who]:
+    """Those who are there, as the store names them."""
+    found: dict[Key, Who] = {}
     for pod in pods:
+        key = m.PodKind.POD, pod.uid
         cgroup = shown(pod.cgroup)
-        found[pod.uid] = ("pod", cgroup)
-        if pod.name:
-            found[f"{pod.namespace}/{pod.name}"] = ("pod", cgroup)
+        found[key] = Who(
+            *key, pod.name, pod.namespace, "" if pod.awaits_labels else pod.qos, cgroup
+        )
+    for application in applications:
+        if application.present:
+            name, qos = application.name, application.qos or ""
+            cgroup = shown(application.cgroup)
+            found[m.PodKind.APPLICATION, name] = Who(
+                m.PodKind.APPLICATION, name=name, qos=qos, cgroup=cgroup
+            )
+    return found
+
+
+def _meanings(pods: Iterable[Pod], applications: Iterable[Application]) -> dict[str, Meaning]:
+    """An application wins over a pod of the same name."""
+    found: dict[str, Meaning] = {}
+    for pod in pods:
+        title = f"{pod.namespace}/{pod.name}" if pod.name else pod.uid
+        found[pod.uid] = found[title] = Meaning("pod", shown(pod.cgroup), title)
         for container in pod.containers:
-            inside = shown(container.cgroup)
-            found[container.id] = ("container", inside)
-            found[container.id.rpartition("://")[2]] = ("container", inside)
-    return found | {a.name: ("application", shown(a.cgroup)) for a in applications}
+            inside = Meaning("container", shown(container.cgroup), f"{title}/{container.name}")
+            found[container.id] = found[container.id.rpartition("://")[2]] = inside
+    return found | {
+        each.name: Meaning("application", shown(each.cgroup), each.name) for each in applications
+    }
 
 
 def _exists(parts: Parts, cgroup: str) -> bool:
@@ -242,20 +251,38 @@ def _catalogue(parts: Parts) -> Mapping[str, Metric]:
     return CATALOGUE | {metric.kind: metric for each in running for metric in each.metrics}
 
 
-async def events(
-    parts: Parts, worker: Worker, *, since: float, follow: bool
+def events(
+    parts: Parts,
+    worker: Worker,
+    *,
+    since: float,
+    follow: bool,
+    kinds: Collection[str] = (),
+    subject: str = "",
 ) -> AsyncIterator[m.EventView]:
     """The events of this run since a unix time. For the time before the oldest of them,
     the decision log answers, also of earlier runs; such events have the sequence number 0. With
-    ``since`` 0 the log is left alone."""
-    if since > 0:
-        until = parts.events.oldest
-        async for record in _logged(parts.decisions.extent(), worker, since):
-            if until is not None and record.time >= until:
-                break
-            yield event_view(record)
-    async for event in parts.events.stream(since=since, follow=follow):
-        yield event
+    ``since`` 0 the log is left alone. ``kinds`` and ``subject``: as in ``diagnosis.events``. Raises
+    InvalidError."""
+    known = _meanings(parts.state.pods(), parts.state.applications()) if subject else {}
+    is_wanted = wanted(kinds, subject, known)
+
+    async def every() -> AsyncIterator[m.EventView]:
+        if since > 0:
+            until = parts.events.oldest
+            async for record in _logged(parts.decisions.extent(), worker, since):
+                if until is not None and record.time >= until:
+                    break
+                yield event_view(record)
+        async for event in parts.events.stream(since=since, follow=follow):
+            yield event
+
+    async def chosen() -> AsyncIterator[m.EventView]:
+        async for event in every():
+            if is_wanted(event):
+                yield event
+
+    return chosen()
 
 
 async def _logged(log: Extent, worker: Worker, since: float) -> AsyncIterator[Record]:

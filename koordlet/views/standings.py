@@ -25,6 +25,7 @@ from koordlet.engine.runs import Runs
 from koordlet.engine.traffic import PART as TRAFFIC
 from koordlet.hooks import HOOKS
 from koordlet.kernel.background import Pause, no_pause
+from koordlet.protocol.decode import nearest
 from koordlet.qos import STRATEGIES
 from koordlet.report.decision_search import Extent, explain
 from koordlet.views.switches import AnyPart, matches, switched_off
@@ -85,8 +86,10 @@ class Standings:
         every = parts_of(engine)
         asked = [part for part in every if name in ("", part.name)]
         if not asked:
+            likely = nearest(name, (part.name for part in every))
+            meant = f'did you mean "{likely}"? ' if likely else ""
             names = ", ".join(part.name for part in every)
-            raise NotFoundError(f"{name!r} is no strategy; there are: {names}")
+            raise NotFoundError(f"{name!r} is no strategy; {meant}there are: {names}")
         owned = [each.owner for each in engine.parts.actuator.owned()]
         return StrategiesView(
             strategies=tuple(

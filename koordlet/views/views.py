@@ -17,6 +17,7 @@ from koordlet.actuator.restore import damage_of
 from koordlet.actuator.sharing import likely
 from koordlet.admin import checks
 from koordlet.admin import model as m
+from koordlet.admin.blame import WaitingView
 from koordlet.admin.cluster import ClusterView
 from koordlet.admin.daemon import Lookup
 from koordlet.admin.missed import missed_checks
@@ -43,7 +44,16 @@ from koordlet.kernel.background import Pause, no_pause
 from koordlet.nri.status import Status
 from koordlet.qos import STRATEGIES
 from koordlet.state.alarms import Armed
-from koordlet.views import antagonists, plugin_checks, prediction, questions, standings, undo, usage
+from koordlet.views import (
+    antagonists,
+    diagnosed,
+    plugin_checks,
+    prediction,
+    questions,
+    standings,
+    undo,
+    usage,
+)
 from koordlet.views.armed import arms
 from koordlet.views.cluster import Joined, cluster_view
 from koordlet.views.nri_view import nri_view
@@ -83,6 +93,7 @@ class Views:
         self.pods = partial(usage.pods, engine)
         self.top = partial(usage.top, engine)
         self.explain = partial(questions.explain, engine)
+        self.why = partial(diagnosed.why, engine)
         self.query = partial(questions.query, engine.parts)
         self.blame = partial(antagonists.blame, engine)
         self.query_range = partial(questions.query_range, engine.parts, self.worker)
@@ -172,10 +183,22 @@ class Views:
     # What callers ask (admin.daemon.Daemon)
 
     def status(self) -> m.StatusView:
-        """The whole of it at once, for the daemon itself."""
-        return self.look_up_status()()
+        """The whole of it at once but what has ended, for the daemon itself: that is searched for
+        on disk."""
+        return self._look_up_status(diagnosed.suffering(self._engine))()
 
     def look_up_status(self) -> Lookup[m.StatusView]:
+        suffering, ended = diagnosed.suffering(self._engine), diagnosed.ended(self._engine)
+        look_up = self._look_up_status(suffering)
+
+        def whole(pause: Pause = no_pause) -> m.StatusView:
+            return msgspec.structs.replace(look_up(pause), ended=ended(pause))
+
+        return whole
+
+    def _look_up_status(
+        self, suffering: Callable[[Pause], tuple[WaitingView, ...]]
+    ) -> Lookup[m.StatusView]:
         found = self._without_verdict()
         armed = self._engine.parts.alarms.describe()
         heard = {
@@ -188,7 +211,7 @@ class Views:
             for each in armed:
                 alarms.append(_alarm(each, *heard.get((each.kind, each.source), (0, None))))
                 pause()
-            whole = msgspec.structs.replace(found, alarms=tuple(alarms))
+            whole = msgspec.structs.replace(found, alarms=tuple(alarms), waiting=suffering(pause))
             return msgspec.structs.replace(whole, verdict=verdict(whole))
 
         return look_up

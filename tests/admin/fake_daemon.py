@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from koordlet.admin import blame as b
 from koordlet.admin import model as m
 from koordlet.admin import series
+from koordlet.admin.blame import WhyView
 from koordlet.admin.cluster import ClusterObjectView, ClusterView
 from koordlet.admin.daemon import DaemonApi, InvalidError, Lookup, NotFoundError
 from koordlet.admin.devices import DevicesView
@@ -23,6 +24,7 @@ from koordlet.admin.verdict import verdict
 from koordlet.admin.worker import Worker
 from koordlet.collectors import CATALOGUE
 from koordlet.decision.snapshot import Capability
+from koordlet.diagnosis.events import wanted
 from koordlet.kernel.background import no_pause
 from koordlet.tsdb.store import Store
 from tests.admin.samples import (
@@ -32,6 +34,7 @@ from tests.admin.samples import (
     CPUSET,
     CURVES,
     DEVICES,
+    ENDED,
     POD,
     PREDICTED,
     REFUSED,
@@ -39,7 +42,9 @@ from tests.admin.samples import (
     START,
     STRATEGIES,
     VICTIM,
+    WAITING,
     WRITTEN,
+    WRONG,
 )
 
 PAUSE = PauseView(
@@ -226,6 +231,7 @@ class FakeDaemon:
                 ),
             ),
         )
+        found = msgspec.structs.replace(found, waiting=(WAITING,), ended=(ENDED,))
         return msgspec.structs.replace(found, verdict=verdict(found))
 
     def pods(self) -> Lookup[tuple[m.PodView, ...]]:
@@ -261,10 +267,20 @@ class FakeDaemon:
                 target=target,
                 matched="cgroup kubepods/besteffort",
                 decisions=(REFUSED, WRITTEN)[:limit],
+                ended=(ENDED,),
+                notes=("kubepods/besteffort/cpuset.cpus: kubelet writes it too",),
             )
         )
 
-    async def events(self, *, since: float, follow: bool) -> AsyncIterator[m.EventView]:
+    def why(self, target: str, at: float | None) -> Lookup[WhyView]:
+        if target == "nothing":
+            raise NotFoundError("'nothing' is no pod, no application and no cgroup")
+        return known(msgspec.structs.replace(WRONG, target=target, time=at or WRONG.time))
+
+    async def events(
+        self, *, since: float, follow: bool, kinds: Collection[str] = (), subject: str = ""
+    ) -> AsyncIterator[m.EventView]:
+        is_wanted = wanted(kinds, subject, {})
         past = (
             m.EventView(
                 sequence=1, time=START, kind=m.EventKind.LIFECYCLE, subject="koordlet", text="ready"
@@ -279,7 +295,7 @@ class FakeDaemon:
             ),
         )
         for event in past:
-            if event.time >= since:
+            if event.time >= since and is_wanted(event):
                 yield event
         while follow:
             yield await self.live_events.get()

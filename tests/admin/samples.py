@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from koordlet.admin import blame as b
 from koordlet.admin import model as m
+from koordlet.admin.blame import HeldView, WaitingView, WhyView
 from koordlet.admin.devices import (
     DevicePartView,
     DevicePortView,
@@ -29,9 +30,8 @@ from koordlet.admin.strategies import (
 from koordlet.decision.record import Kind, Record
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Capability, Fault
-from koordlet.decision.strategy import Level, Stage
+from koordlet.decision.strategy import Action, HookRow, Level, Need, Stage
 from koordlet.decision.why import Input, Why
-from koordlet.hooks.describe import Action, HookRow, Need
 
 START = 1_800_000_000.0
 
@@ -70,6 +70,46 @@ REFUSED = Record(
     previous=0,
     wanted=1,
     detail="EINVAL writing /sys/fs/cgroup/demo.slice/be/cpu.idle",
+)
+ENDED = Record(
+    time=START - 3600,
+    kind=Kind.EVICTION,
+    owner="memory-evict",
+    result="evicted",
+    why=Why(
+        rule="memory-evict.usage",
+        text="demo/be-1 was evicted: memory in use is 92 %, the threshold 90 %.",
+    ),
+    cgroup="kubepods/besteffort/pod5",
+    detail="by the eviction API",
+)
+WAITING = WaitingView(
+    kind=m.PodKind.POD,
+    id="8f2c1a5e-0000-4000-8000-000000000001",
+    title="shop/web-0",
+    qos="LS",
+    resource="cpu",
+    percent=69.0,
+    culprit="demo/be-0",
+    share=0.8,
+    advice="koordlet blame shop/web-0",
+)
+WRONG = WhyView(
+    time=START + 60,
+    matched="the node",
+    ended=(ENDED,),
+    waiting=(WAITING,),
+    held=(
+        HeldView(
+            cgroup="kubepods/besteffort",
+            resource="cpu.cfs_quota_us",
+            what="to 1 CPU",
+            owner="cpu-suppress",
+            because="BE may use 1 core: 65 % of 4 cores minus 1.6 used by others.",
+            since=START,
+        ),
+    ),
+    notes=("damaged, and left out: tsdb/1.kts at 4096",),
 )
 POD = m.PodView(
     kind=m.PodKind.POD,

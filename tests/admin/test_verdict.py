@@ -34,7 +34,7 @@ def well(**differs: Any) -> m.StatusView:
         "nri": NriView(enabled=False),
         "cluster": ClusterView(),
         **dict.fromkeys(("endpoints", "sources", "collectors", "conflicts", "pauses"), ()),
-        **dict.fromkeys(("refused_inputs", "problems", "armed"), ()),
+        **dict.fromkeys(("refused_inputs", "problems", "armed", "ended", "waiting"), ()),
     }
     return msgspec.structs.replace(FakeDaemon().status(), **{**found, **differs})
 
@@ -150,7 +150,7 @@ def test_every_reason_is_listed_and_the_first_ones_are_in_the_line() -> None:
     assert found.state is State.PAUSED
     assert len(found.reasons) == 6
     assert all(reason in found.line for reason in found.reasons[:3])
-    assert found.line.endswith("(and 3 more)")
+    assert "(and 3 more); suffering: shop/web-0 waits 69 %" in found.line
     for name in ("topology", "configuration is kept out", "not ready", "metrics", "store"):
         assert any(name in reason for reason in found.reasons), name
 

@@ -14,18 +14,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.admin import devices, model, prediction, ranges, runtime, strategies, undo, wire
+from koordlet.admin import (
+    blame,
+    devices,
+    model,
+    prediction,
+    ranges,
+    runtime,
+    strategies,
+    undo,
+    wire,
+)
 from koordlet.admin.pb import admin_pb2 as pb
 from koordlet.decision.record import Record
 from koordlet.decision.snapshot import Capability, Fault
+from koordlet.decision.strategy import Action, HookRow, Need
 from koordlet.decision.why import Input, Why
-from koordlet.hooks.describe import Action, HookRow, Need
 from tests.admin.fake_daemon import FakeDaemon
 
 ROOT = Path(__file__).parent.parent.parent
 VIEWS = [
     value
-    for module in (devices, model, prediction, ranges, runtime, strategies, undo)
+    for module in (blame, devices, model, prediction, ranges, runtime, strategies, undo)
     for value in vars(module).values()
     if isinstance(value, type)
     and issubclass(value, msgspec.Struct)

@@ -11,8 +11,8 @@ import pytest
 
 from koordlet.cli.main import Exit, main
 from koordlet.cli.show import back_test
-from koordlet.collectors.identity import POD_INFO
 from koordlet.decision import metrics as k
+from koordlet.decision.metrics import POD_INFO
 from koordlet.tsdb import Store
 
 STEP_S = 240

@@ -16,7 +16,7 @@ import pytest
 
 from koordlet import __version__
 from koordlet.admin.model import EventKind, EventView, ReloadView
-from koordlet.cli.arguments import Command
+from koordlet.cli.arguments import GROUPS, Command
 from koordlet.cli.commands import COMMANDS
 from koordlet.cli.fish import quoted
 from koordlet.cli.main import Exit, build_parser, main
@@ -52,6 +52,133 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
         main([*command.split(), "--help"])
     assert end.value.code == 0
     assert f"usage: koordlet {command}" in capsys.readouterr().out
+
+
+def test_every_command_has_an_example_and_a_group(capsys: pytest.CaptureFixture[str]) -> None:
+    def check(commands: tuple[Command, ...], prefix: str) -> None:
+        for command in commands:
+            if command.children:
+                check(command.children, f"{prefix}{command.name} ")
+                continue
+            for example in command.examples:
+                typed, *_ = example.replace(" > ", "  # ").replace(" | ", "  # ").split("  # ")
+                build_parser().parse_args(shlex.split(typed)[1:])
+                assert typed.startswith(f"koordlet {prefix}{command.name}")
+            assert command.examples, command.name
+
+    check(COMMANDS, "")
+    assert {command.group for command in COMMANDS} == set(GROUPS)
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = capsys.readouterr().out
+    assert all(f"\n {group}:\n" in told for group in GROUPS)
+    with pytest.raises(SystemExit):
+        main(["why", "--help"])
+    assert "  koordlet why --at 03:12\n" in capsys.readouterr().out
+
+
+HEAVY = {
+    *("structlog", "rich", "yaml", "psutil", "koordlet.kernel.host"),
+    *("koordlet.actuator", "koordlet.collectors", "koordlet.config.load", "koordlet.engine"),
+    *("koordlet.hooks", "koordlet.qos", "koordlet.tsdb", "koordlet.cli.restore"),
+}
+READING = {
+    "status": [],
+    "why": [],
+    "pods": [],
+    "blame": ["--once"],
+    "explain": ["node"],
+    "events": [],
+    "query": ["pod_cpu_usage"],
+    "hooks": [],
+    "strategies": [],
+    "devices": [],
+    "nri status": [],
+    "config show": [],
+}
+"""Commands that ask a daemon and show what it says, with the arguments they need."""
+
+
+@pytest.mark.parametrize("command", READING)
+def test_what_only_asks_loads_no_part_of_the_daemon(command: str, served: Served) -> None:
+    """150 ms of CPU are those of python, grpc and msgspec, and hardly any of ours."""
+    code = (
+        "import sys\nfrom koordlet.cli import main\ncode = main(sys.argv[1:])\n"
+        f"print(code, *sorted({HEAVY!r} & set(sys.modules)))"
+    )
+    asked = [*command.split(), *READING[command], "--socket", served.path]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *asked], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "0"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (["stauts"], 'did you mean "koordlet status"?'),
+        (["config", "chek", "x"], 'did you mean "koordlet config check"?'),
+        (["xyzzy"], "`koordlet --help` lists them"),
+    ],
+)
+def test_a_mistyped_command(
+    typed: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(typed) == Exit.USAGE
+    assert meant in capsys.readouterr().err
+
+
+def test_kinds_of_series_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["query", "--list", "pod_psi"]) == Exit.OK
+    header, line, *_ = capsys.readouterr().out.splitlines()
+    assert header.split()[:3] == ["KIND", "UNIT", "LABELS"]
+    assert line.startswith("pod_psi ") and "psi_resource" in line
+    assert main(["query", "--list", "nonsense"]) == Exit.BAD
+    assert main(["query"]) == Exit.USAGE
+
+
+def test_names_for_completion(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pods", "--names", "--socket", served.path]) == Exit.OK
+    assert capsys.readouterr().out == "shop/web-0\nbatch\n"
+
+
+def test_bash_completes_names(served: Served) -> None:
+    script = _run("completion", "bash").stdout
+    asked = (
+        f'koordlet() {{ {shlex.quote(sys.executable)} -m koordlet "$@"; }}\n{script}\n'
+        'COMP_WORDS=(koordlet why sho); COMP_CWORD=2; COMP_LINE="koordlet why sho"; '
+        '_shtab_koordlet; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(
+        ["bash", "-c", asked],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | {"KOORDLET_SOCKET": served.path},
+    )
+    assert "shop/web-0" in done.stdout.split()
+
+
+def test_status_is_short_and_says_first_what_hurts(
+    served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status", "--socket", served.path]) == Exit.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 12
+    assert [line.split()[0] for line in lines[1:4]] == ["ended", "waiting", "armed"]
+    assert "next: koordlet blame shop/web-0" in lines[2]
+
+
+def test_events_of_a_kind(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    at = ["events", "-o", "json", "--socket", served.path]
+    assert main([*at, "--kind", "lifecycle"]) == Exit.OK
+    assert [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()] == ["ready"]
+    assert main([*at, "--subject", "besteffort"]) == Exit.OK
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["sequence"] == 2
+    assert main([*at, "--kind", "lifecylce"]) == Exit.USAGE
+    assert 'did you mean "lifecycle"?' in capsys.readouterr().err
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -295,7 +422,7 @@ def test_an_output_that_cannot_be_written_is_1_without_a_traceback(served: Serve
 
 def test_prose_fits_the_terminal(served: Served) -> None:
     environment = os.environ | {"COLUMNS": "80"}
-    done = _run("status", "--socket", served.path, env=environment)
+    done = _run("status", "--verbose", "--socket", served.path, env=environment)
     assert max(map(len, done.stdout.splitlines())) <= 80
     in_one = " ".join(done.stdout.split())
     assert "CPU list '9-1': range '9-1' runs backwards" in in_one

@@ -16,6 +16,7 @@ from tests.admin.harness import Served
 
 ONLINE = {
     "status": [],
+    "why": [],
     "pods": [],
     "top": ["--once", "--processes", "0"],
     "blame": ["--once"],
@@ -24,6 +25,8 @@ ONLINE = {
     "events": [],
     "query": ["pod_cpu_usage"],
     "report": ["-o", "-"],
+    "replay": ["1h..now"],
+    "tune": ["cpu-suppress.cpuSuppressThresholdPercent", "1h..now"],
     "hooks": [],
     "strategies": [],
     "predict": [],

@@ -194,7 +194,7 @@ def test_doctor_and_nri_status_say_the_same(
     if enabled and not view.connected and phase is not Phase.NO_SOCKET:
         assert code == Exit.BAD
     monkeypatch.setenv("COLUMNS", "200")
-    main(["status", "--socket", served.path])
+    main(["status", "--verbose", "--socket", served.path])
     assert ours[0]["why"] in capsys.readouterr().out
 
 

@@ -15,6 +15,8 @@ from tests.admin.harness import Served
 GOLDEN = Path(__file__).parent / "golden"
 COMMANDS = {
     "status": ["status"],
+    "status-verbose": ["status", "--verbose"],
+    "why": ["why"],
     "pods": ["pods"],
     "top": ["top", "--once", "--processes", "0"],
     "blame": ["blame"],

@@ -350,11 +350,17 @@ def test_limits_are_those_of_the_kernel(tmp_path: Path) -> None:
         (root / name).mkdir(parents=True)
         (root / name / "cpu.max").write_text(f"{quota}\n")
         (root / name / "memory.max").write_text(f"{memory}\n")
-    (root / "cgroup.controllers").write_text("cpu memory\n")
+    (root / "cgroup.controllers").write_text("cpu cpuset memory\n")
+    (root / "web" / "inner").mkdir()
+    (root / "free" / "listed").mkdir()
+    for name, cpus in (("listed", "0"), ("", f"0-{os.cpu_count()}")):
+        (root / "free" / name / "cpuset.cpus.effective").write_text(f"{cpus}\n")
     limits = Limits(str(root), str(proc))
-    assert limits.of(["web", "free", "gone"]) == {
+    assert limits.of(["web", "web/inner", "free", "free/listed", "gone"]) == {
         "web": Limit(1.5, 1 << 20),
+        "web/inner": Limit(1.5, None),
         "free": Limit(),
+        "free/listed": Limit(1.0 if (os.cpu_count() or 0) > 1 else None, None),
         "gone": Limit(),
     }
     assert Limits(str(root), str(tmp_path)).of(["web"]) == {"web": Limit()}

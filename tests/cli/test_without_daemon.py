@@ -12,11 +12,14 @@ import pytest
 from koordlet.actuator.actuator import Actuator
 from koordlet.actuator.journal.journal import FILE_NAME, Journal, Original
 from koordlet.admin.client import NoAccessError
-from koordlet.cli import restore
+from koordlet.cli import config_here, restore
 from koordlet.cli.main import Exit, main
+from koordlet.config.load import load
 from koordlet.decision.plan import Plan, Setting
 from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Capability
 from koordlet.decision.why import Why
+from koordlet.hooks import HOOKS
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.knobs import Knobs
@@ -68,7 +71,9 @@ def test_config_check(
     write_config: WriteConfig, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["config", "check", write_config()]) == Exit.OK
-    assert capsys.readouterr().out == f"{tmp_path}/koordlet.toml: valid\n"
+    valid, armed, *_ = capsys.readouterr().out.splitlines()
+    assert valid == f"{tmp_path}/koordlet.toml: valid"
+    assert armed == "nothing is armed: no eviction is switched on"
 
     path = write_config(extra='[metrics]\nlitsen = "off"\n')
     assert main(["config", "check", path]) == Exit.BAD
@@ -90,7 +95,7 @@ def test_warnings_are_shown_and_accepted(
     typo = '[node.annotations]\n"node.koordinator.sh/reservaton" = "{}"\n"example.org/x" = "1"\n'
     path = write_config(extra=typo)
     assert main(["config", "check", path]) == Exit.OK
-    valid, warning = capsys.readouterr().out.splitlines()
+    valid, *_, warning = capsys.readouterr().out.splitlines()
     assert warning.startswith(f"warning: {path}:7: node.annotations")
     assert 'did you mean "node.koordinator.sh/reservation"?' in warning
     assert valid == f"{path}: valid"
@@ -130,17 +135,41 @@ def test_config_check_compares_with_this_machine(
         pytest.skip("no cgroups here")
     path = write_config(
         extra='[[applications]]\nname = "shop"\ncgroup = "koordlet-no-such-cgroup"\nqos = "LS"\n'
-        "[slo.resourceUsedThresholdWithBE]\nenable = true\n"
+        "[slo.resourceUsedThresholdWithBE]\nenable = true\nmemoryEvictThresholdPercent = 1\n"
     )
     assert main(["config", "check", path]) == Exit.OK
-    valid, armed, warning = capsys.readouterr().out.splitlines()
+    valid, armed, *_, warning = capsys.readouterr().out.splitlines()
     assert valid == f"{path}: valid"
     assert armed.startswith("armed: BEMemoryEvict ends best-effort pods when memory in use reaches")
+    assert "; would fire now (" in armed and " % in use, threshold 1 %)" in armed
     assert "koordlet.toml:8: applications[0].cgroup: application shop: cgroup" in warning
     assert main(["config", "check", path, "-o", "json"]) == Exit.OK
     found = json.loads(capsys.readouterr().out)
     assert found["valid"] and len(found["warnings"]) == 1
     assert found["armed"][0]["owner"] == "memory-evict"
+    (now,) = found["firing"]
+    assert (now["name"], now["would_fire"], now["threshold"]) == ("BEMemoryEvict", True, 1)
+
+
+CPU_QOS = "[slo.resourceQOSStrategy.beClass.cpuQOS]\nenable = true\ngroupIdentity = -1\n"
+
+
+@pytest.mark.parametrize(("text", "names"), [("", []), (CPU_QOS, ["cpu-qos"])])
+def test_config_check_tries_the_kernel(
+    text: str, names: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A part that nobody asks for is no news, whatever it lacks."""
+    part = HOOKS["cpu-qos"]
+
+    async def probed(*_: object, **__: object) -> tuple[Capability, ...]:
+        return tuple(Capability(each, False, "no such file") for each in part.needs)
+
+    monkeypatch.setattr(config_here, "probe", probed)
+    path = tmp_path / "koordlet.toml"
+    path.write_text(text)
+    told = list(config_here.idle(LinuxHost(), load(str(path))))
+    assert [each.name for each in told] == names
+    assert all("no such file" in each.why for each in told)
 
 
 def test_the_sample_passes_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

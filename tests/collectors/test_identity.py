@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from koordlet.collectors.identity import REPEAT_S
+from koordlet.decision.metrics import IDENTITY_REPEAT_S
 from koordlet.protocol.qos import QoSClass
 from tests.collectors.world import UID, UID2, World
 
@@ -32,7 +32,7 @@ def test_everybody_at_first_then_newcomers_then_everybody_again() -> None:
     other = world.pod("besteffort", UID2)
     new = ("pod_info", other.cgroup, "", "", UID2, "BE")
     assert _told(world) == {new: 1.0}
-    world.host.advance(REPEAT_S)
+    world.host.advance(IDENTITY_REPEAT_S)
     assert _told(world) == {web: 1.0, batch: 1.0, new: 1.0, **node}
 
 

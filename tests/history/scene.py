@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from koordlet.collectors.cold.collector import NODE_COLD_METHOD
-from koordlet.collectors.identity import (
+from koordlet.decision import memory_figures as m
+from koordlet.decision import metrics as k
+from koordlet.decision.metrics import (
     HOST_APPLICATION_INFO,
+    IDENTITY_REPEAT_S,
     NODE_CPU_CAPACITY,
     NODE_MEMORY_CAPACITY,
     POD_INFO,
-    REPEAT_S,
+    Metric,
 )
-from koordlet.decision import memory_figures as m
-from koordlet.decision import metrics as k
-from koordlet.decision.metrics import Metric
 from koordlet.decision.record import Kind, Record
 from koordlet.decision.why import Input, Why
 from koordlet.report.decisions import DecisionLog
@@ -81,7 +81,7 @@ def fill(store: Store) -> None:
 def samples(second: int) -> Iterator[Sample]:
     minute = second // 60
     there = [uid for uid in PODS if uid != JOB2 or second < EVICTED_S]
-    if second % REPEAT_S == 0 or second == AWAY.stop:
+    if second % IDENTITY_REPEAT_S == 0 or second == AWAY.stop:
         yield NODE_CPU_CAPACITY, ("node-1",), 4.0
         yield NODE_MEMORY_CAPACITY, ("node-1",), float(8 << 30)
         for uid in there:

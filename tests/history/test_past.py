@@ -10,16 +10,16 @@ import pytest
 
 from koordlet.admin.client import Client, Fault, RefusedError
 from koordlet.admin.model import ColdView, EventKind, EventView, PodKind, QueryView, SeriesView
-from koordlet.collectors.identity import HOST_APPLICATION_INFO, POD_INFO
 from koordlet.decision import metrics as k
+from koordlet.decision.metrics import HOST_APPLICATION_INFO, POD_INFO
 from koordlet.decision.record import Kind, Record
 from koordlet.decision.why import Why
+from koordlet.diagnosis.who import everybody, node
 from koordlet.history.disk import DiskSource, NothingThereError
 from koordlet.history.incident import incident
 from koordlet.history.past import Decisions, past
 from koordlet.history.source import DaemonSource, Source, in_order
 from koordlet.history.view import PastPodView
-from koordlet.history.who import everybody, node
 from koordlet.report.decisions import DecisionLog, extent_of
 from koordlet.tsdb.store import Store
 from tests.admin.harness import Served

@@ -15,6 +15,7 @@ from koordlet.admin.model import EventKind, EventView
 from koordlet.cli.main import Exit, main
 from koordlet.decision.record import Kind, Record
 from koordlet.decision.why import Why
+from koordlet.diagnosis.who import everybody
 from koordlet.drawing.palette import DARK, LIGHT
 from koordlet.history.disk import DiskSource
 from koordlet.history.happened import BINS, GROUPS, MOMENTS, happened
@@ -24,7 +25,6 @@ from koordlet.history.source import Range, Source
 from koordlet.history.suffering import CPU, IO, THROTTLED, minute_step
 from koordlet.history.summary import length, sentences, title
 from koordlet.history.waits import Matrix
-from koordlet.history.who import everybody
 from tests.drawing.html import Page
 from tests.history.scene import DB, END, LIMITED_S, PODS, START, WEB, make
 

@@ -7,8 +7,8 @@ import pytest
 from koordlet.admin.model import PodKind
 from koordlet.decision.record import Kind, Record
 from koordlet.decision.why import Input, Why
+from koordlet.diagnosis.who import Key, Who
 from koordlet.history.verdicts import Verdict, is_verdict, share_of, verdicts
-from koordlet.history.who import Key, Who
 from koordlet.qos.interference import by_cpi
 from koordlet.qos.interference.cpi2 import Cpi, Window
 from koordlet.qos.interference.strategy import InterferenceOptions, InterferenceState, decide

@@ -9,9 +9,9 @@ import pytest
 
 from koordlet.admin.model import PodKind
 from koordlet.decision.metrics import CPU_WAIT, IO_WAIT, WaitMetrics
+from koordlet.diagnosis.who import Key, Who
 from koordlet.history.disk import DiskSource
 from koordlet.history.waits import MOST_COLUMNS, Matrix, Stretch, Waits, stretches, waits
-from koordlet.history.who import Key, Who
 from koordlet.tsdb.store import Store
 
 START = 1_700_000_400.0

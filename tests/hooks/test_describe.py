@@ -7,19 +7,20 @@ from dataclasses import replace
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Capability, DeviceNode, Snapshot
 from koordlet.decision.strategy import (
+    Action,
     Adjustment,
     Device,
     EnvVar,
     Hook,
     Level,
     Mount,
+    Need,
     ResctrlGroup,
     Stage,
     Subject,
 )
 from koordlet.decision.why import Why
 from koordlet.hooks import HOOKS, describe
-from koordlet.hooks.describe import Action, Need
 from koordlet.protocol import keys
 from tests.hooks.build import made
 from tests.qos.build import app, node, pod, snapshot

@@ -54,6 +54,11 @@ class AdminStub:
                 request_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.ExplainView.FromString,
                 _registered_method=True)
+        self.Why = channel.unary_unary(
+                '/koordlet.admin.v1.Admin/Why',
+                request_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.WhyRequest.SerializeToString,
+                response_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.WhyView.FromString,
+                _registered_method=True)
         self.Events = channel.unary_stream(
                 '/koordlet.admin.v1.Admin/Events',
                 request_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.EventsRequest.SerializeToString,
@@ -155,6 +160,13 @@ class AdminServicer:
 
     def Explain(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Why(self, request, context):
+        """What is wrong, now or at a time of the past.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -275,6 +287,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.ExplainRequest.FromString,
                     response_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.ExplainView.SerializeToString,
+            ),
+            'Why': grpc.unary_unary_rpc_method_handler(
+                    servicer.Why,
+                    request_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.WhyRequest.FromString,
+                    response_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.WhyView.SerializeToString,
             ),
             'Events': grpc.unary_stream_rpc_method_handler(
                     servicer.Events,
@@ -460,6 +477,33 @@ class Admin:
             '/koordlet.admin.v1.Admin/Explain',
             koordlet_dot_admin_dot_pb_dot_admin__pb2.ExplainRequest.SerializeToString,
             koordlet_dot_admin_dot_pb_dot_admin__pb2.ExplainView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Why(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/koordlet.admin.v1.Admin/Why',
+            koordlet_dot_admin_dot_pb_dot_admin__pb2.WhyRequest.SerializeToString,
+            koordlet_dot_admin_dot_pb_dot_admin__pb2.WhyView.FromString,
             options,
             channel_credentials,
             insecure,

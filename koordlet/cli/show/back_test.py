@@ -19,12 +19,12 @@ from koordlet.cli.past import newest, opened
 from koordlet.cli.settings import find
 from koordlet.cli.show.scores import score_table
 from koordlet.decision.metrics import Aggregate, Metric
+from koordlet.diagnosis.who import everybody
 from koordlet.drawing.clock import stretch
 from koordlet.engine.prediction.figures import scored
 from koordlet.engine.prediction.kept import Kept, Models
 from koordlet.engine.prediction.targets import NODE_TARGET, USED_BY_APPLICATION, USED_BY_POD
 from koordlet.history.source import Source
-from koordlet.history.who import everybody
 from koordlet.prediction.backtest import Model
 from koordlet.prediction.forecast import Rule
 from koordlet.prediction.part import PredictionOptions

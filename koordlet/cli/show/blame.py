@@ -99,7 +99,8 @@ def _row(victim: VictimView, stall: StallView, p99: str) -> Sequence[str]:
         stall.resource,
         f"{stall.ms_per_s:.1f}",
         p99,
-        ", ".join(f"{_name(each)} {each.share * 100:.0f}%" for each in worst) or output.NOTHING,
+        ", ".join(f"{_name(each, stall.resource)} {each.share * 100:.0f}%" for each in worst)
+        or output.NOTHING,
     )
 
 
@@ -140,7 +141,7 @@ def _victim(victim: VictimView) -> Iterator[str]:
 def _culprit_row(culprit: CulpritView, stall: StallView) -> Sequence[str]:
     most = max((max(each.recent_ms_per_s, default=0.0) for each in stall.culprits), default=0.0)
     return (
-        _name(culprit),
+        _name(culprit, stall.resource),
         culprit.qos or output.NOTHING,
         f"{culprit.ms_per_s:.1f}",
         f"{culprit.share * 100:.0f}%",
@@ -159,6 +160,6 @@ def _marked(each: SlowedByView) -> str:
     return f"{culprit_title(each.kind, output.clean(each.title))} (antagonist)"
 
 
-def _name(culprit: CulpritView) -> str:
-    name = culprit_title(culprit.kind, output.clean(culprit.title))
+def _name(culprit: CulpritView, resource: str) -> str:
+    name = culprit_title(culprit.kind, output.clean(culprit.title), resource)
     return f"{name} (antagonist)" if culprit.antagonist else name

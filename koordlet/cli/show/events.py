@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from koordlet.admin.client import Client, Fault, RefusedError
+from koordlet.admin.daemon import InvalidError
 from koordlet.admin.model import EventView
 from koordlet.cli import output
 from koordlet.cli.connect import connect
-from koordlet.cli.main import Exit, complain
+from koordlet.cli.main import Exit, complain, warn
+from koordlet.cli.past import client_or_remains
 from koordlet.cli.times import parse_time
+
+if TYPE_CHECKING:
+    from koordlet.diagnosis.why import Left
+
+NEWEST = 500
+"""So many are shown of a log without a daemon where no time is named, as of a daemon's own run."""
 
 
 def main(args: argparse.Namespace) -> int:
@@ -20,10 +32,43 @@ def main(args: argparse.Namespace) -> int:
         since = _since(args.since, follow=args.follow)
     except ValueError as error:
         return complain(f"--since {error}", Exit.USAGE)
-    with connect(args) as client:
-        for event in client.events(since=since, follow=args.follow):
-            print(_text(event, args.output), flush=args.follow)
+    if args.follow and args.state_dir:
+        return complain("--follow needs a daemon: leave --state-dir out", Exit.USAGE)
+    source = connect(args) if args.follow else client_or_remains(args)
+    if not isinstance(source, Client):
+        _print(_on_disk(source, args, since), args)
+        return Exit.OK
+    with source as client:
+        events = client.events(
+            since=since, follow=args.follow, kinds=args.kinds, subject=args.subject
+        )
+        _print(events, args)
     return Exit.OK
+
+
+def _print(events: Iterable[EventView], args: argparse.Namespace) -> None:
+    for event in events:
+        print(_text(event, args.output), flush=args.follow)
+
+
+def _on_disk(left: Left, args: argparse.Namespace, since: float) -> Iterable[EventView]:
+    from koordlet.diagnosis.events import wanted
+    from koordlet.diagnosis.explained import meanings_of
+    from koordlet.diagnosis.why import last_known, names_left
+    from koordlet.engine.events import event_view
+    from koordlet.report.decision_search import history, unreadable
+
+    lines = unreadable(left.log)
+    if lines:
+        warn(f"{lines} lines of {left.source} are damaged and left out")
+    try:
+        names = names_left(left, last_known(left, time.time())) if args.subject else {}
+        is_wanted = wanted(args.kinds, args.subject, meanings_of(names))
+    except InvalidError as error:
+        raise RefusedError(Fault.INVALID, str(error)) from None
+    records = history(left.log, since or None)
+    events = (each for each in map(event_view, records) if is_wanted(each))
+    return events if since else deque(events, NEWEST)
 
 
 def _since(text: str | None, *, follow: bool) -> float:

@@ -3,28 +3,55 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from koordlet.admin.model import ExplainView
 from koordlet.cli import output
-from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit
+from koordlet.cli.past import told
+from koordlet.cli.show.why import ended
 from koordlet.decision.record import Record, text_of
 from koordlet.decision.why import Input
 
+if TYPE_CHECKING:
+    from koordlet.diagnosis.why import Left
+
 
 def main(args: argparse.Namespace) -> int:
-    with connect(args) as client:
-        answer = client.explain(args.target, args.limit)
+    answer = told(
+        args,
+        lambda client: client.explain(args.target, args.limit),
+        lambda left, time: _from_disk(left, args, time),
+    )
     output.emit(answer, args.output, lambda: lines(answer))
     return Exit.OK
+
+
+def _from_disk(left: Left, args: argparse.Namespace, time: float) -> ExplainView:
+    from koordlet.diagnosis.explained import Known, explained, meanings_of
+    from koordlet.diagnosis.why import last_known, names_left
+
+    time = last_known(left, time)
+    names = names_left(left, time)
+    known = Known(names, meanings_of(names))
+    found = explained(left.log, known, args.target, args.limit, time)
+    return msgspec.structs.replace(found, notes=(*left.notes, *found.notes))
 
 
 def lines(answer: ExplainView) -> list[str]:
     same = answer.matched in answer.target
     found = [output.clean(answer.target if same else f"{answer.target}: {answer.matched}")]
-    if not answer.decisions:
-        found.append("No decision about it is on record.")
-    for decision in answer.decisions:
+    for text in answer.notes:
+        found += output.wrap(output.clean(text), "note: ", "      ")
+    found += output.section("Ended in the last day", list(ended(answer.ended)))
+    rest = [each for each in answer.decisions if each not in answer.ended]
+    if not rest and not answer.ended:
+        what = f"; `koordlet why {shlex.quote(answer.target)}` says what holds it from above"
+        found.append(f"No decision about it is on record{'' if answer.target == 'node' else what}.")
+    for decision in rest:
         found += ["", *paragraph(decision)]
     return found
 

@@ -6,7 +6,7 @@ import os
 import queue
 from collections.abc import Iterator
 from threading import Thread
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from koordlet.admin.client import RefusedError
 from koordlet.admin.model import TopView
@@ -14,9 +14,11 @@ from koordlet.cli.show.limits import Limits
 from koordlet.cli.show.processes import SystemProcesses
 from koordlet.cli.show.screen import Frame, worth_a_line
 from koordlet.decision.names import harmless
-from koordlet.history.past import Decisions, past
 from koordlet.history.source import Source
 from koordlet.history.view import PastView
+
+if TYPE_CHECKING:
+    from koordlet.history.past import Decisions
 
 
 class Arrived(NamedTuple):
@@ -71,6 +73,8 @@ class Past:
 
     def __init__(self, inbox: Inbox, source: Source) -> None:
         self._inbox = inbox
+        from koordlet.history.past import Decisions
+
         self._decisions = Decisions(source)
         self._source = source
         self._wanted: queue.SimpleQueue[float] = queue.SimpleQueue()
@@ -92,6 +96,8 @@ class Past:
 
 def past_frame(source: Source, decisions: Decisions, at: float) -> Frame:
     """Where there is nothing of that time, a frame that says so."""
+    from koordlet.history.past import past
+
     try:
         view = past(source, at, decisions.before(at))
     except RefusedError as error:

@@ -13,6 +13,10 @@ from koordlet.cli.main import Exit
 def main(args: argparse.Namespace) -> int:
     with connect(args) as client:
         pods = client.pods()
+    if args.names:
+        for pod in pods:
+            print(title(pod))
+        return Exit.OK
     output.emit(pods, args.output, lambda: lines(pods))
     return Exit.OK
 

@@ -12,9 +12,7 @@ from koordlet.cli.main import Exit, complain
 from koordlet.cli.past import opened, range_of
 from koordlet.cli.show import ranges
 from koordlet.cli.times import TimeRange
-from koordlet.collectors import COLLECTORS
 from koordlet.drawing.clock import nice_step, stretch
-from koordlet.history.who import everybody
 from koordlet.protocol.duration import parse_duration
 from koordlet.protocol.errors import ProtocolError
 
@@ -25,6 +23,10 @@ _STEPS = 60
 
 
 def main(args: argparse.Namespace) -> int:
+    if args.list:
+        return _list(args.kind)
+    if not args.kind:
+        return complain("name a kind of series; `koordlet query --list` has them", Exit.USAGE)
     match = {}
     for pair in args.match:
         label, equals, value = pair.partition("=")
@@ -38,6 +40,21 @@ def main(args: argparse.Namespace) -> int:
     if args.step is not None or args.output in _OVER_TIME:
         return _over_time(args, match, asked)
     return _as_one(args, match, asked)
+
+
+def _list(part: str) -> int:
+    from koordlet.collectors import CATALOGUE
+
+    rows = [
+        (metric.kind, metric.unit, ", ".join(metric.labels), metric.help)
+        for kind, metric in sorted(CATALOGUE.items())
+        if part in kind
+    ]
+    if not rows:
+        return complain(f"no kind of series has {part!r} in its name", Exit.BAD)
+    for line in output.columns(("KIND", "UNIT", "LABELS", "WHAT"), rows, output.terminal_width()):
+        print(line)
+    return Exit.OK
 
 
 def _asked(args: argparse.Namespace) -> TimeRange:
@@ -75,6 +92,8 @@ def _over_time(args: argparse.Namespace, match: dict[str, str], asked: TimeRange
     if step_s is None:
         most = ranges.columns_for(width) if args.output == "plot" else _STEPS
         step_s = max(nice_step(asked.end - asked.start, most), _rhythm_s(args.kind))
+    from koordlet.diagnosis.who import everybody
+
     with opened(args) as source:
         answer = source.query_range(args.kind, match, *asked, step_s, args.aggregate)
         has_pods = any("pod_uid" in each.labels for each in answer.series)
@@ -92,6 +111,8 @@ def _over_time(args: argparse.Namespace, match: dict[str, str], asked: TimeRange
 
 def _rhythm_s(kind: str) -> float:
     """How often a collector measures it by default: in shorter steps there would be gaps."""
+    from koordlet.collectors import COLLECTORS
+
     return max(
         (
             part.options.interval_seconds

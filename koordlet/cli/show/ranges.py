@@ -9,11 +9,11 @@ from datetime import datetime
 
 from koordlet.admin.model import PodKind
 from koordlet.cli import output
+from koordlet.diagnosis.who import Key, Who
 from koordlet.drawing.clock import clock, date, stretch
 from koordlet.drawing.spans import plain
 from koordlet.drawing.terminal import Y_LABEL, blocks, columns_for, highest, merged, plot
 from koordlet.history.source import Range, Series, in_order
-from koordlet.history.who import Key, Who
 
 __all__ = ["WIDTH", "columns_for", "csv", "plots", "table"]
 

@@ -8,27 +8,45 @@ from collections.abc import Callable, Iterable
 
 from koordlet.admin.cluster import ClusterView
 from koordlet.admin.model import CollectorView, StatusView
-from koordlet.cli import output, pause
+from koordlet.admin.verdict import waits
+from koordlet.cli import output
 from koordlet.cli.arguments import DEFAULT_PROXY_STATUS_SOCKET
 from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit
-from koordlet.cli.show import nri
+from koordlet.cli.show import nri, pauses
+from koordlet.cli.show.why import ended
 
 Row = tuple[str, ...]
+
+
+LINES = 12
+"""Of the answer by default."""
+_MOST = 3
+"""Of those that were ended, and of those that wait."""
 
 
 def main(args: argparse.Namespace) -> int:
     with connect(args) as client:
         status = client.status()
-    output.emit(status, args.output, lambda: lines(status))
+    output.emit(status, args.output, lambda: lines(status, verbose=args.verbose))
     return Exit.OK
 
 
-def lines(status: StatusView) -> list[str]:
-    """The head, then a table for each part that has something to say; its last column wraps."""
+def lines(status: StatusView, *, verbose: bool) -> list[str]:
+    """The verdict; who was ended, who waits and because of whom, what is armed; then how koordlet
+    is. ``verbose``: all of that, and a table for each part that has something to say, whose last
+    column wraps."""
+    found = output.wrap(output.clean(status.verdict.line))
+    first = [*_ended(status), *_waiting(status), *_armed(status)]
+    if not verbose:
+        found += _wrapped((*first, *_short(status)))
+        return [
+            *found[: LINES - 1],
+            "more: koordlet status --verbose; what is wrong: koordlet why",
+        ]
     terminal = output.terminal_width()
     width = None if terminal is None else terminal - len(output.INDENT)
-    found = _head(status)
+    found += _wrapped((*first, *_facts(status)))
     for title, header, rows_of in _TABLES:
         rows = list(rows_of(status))
         if rows:
@@ -36,14 +54,50 @@ def lines(status: StatusView) -> list[str]:
     return found
 
 
-def _head(status: StatusView) -> list[str]:
+def _wrapped(facts: Iterable[tuple[str, str]]) -> list[str]:
+    return [
+        line
+        for name, text in facts
+        for line in output.wrap(output.clean(text), f"{name:<10} ", " " * 11)
+    ]
+
+
+def _ended(status: StatusView) -> Iterable[tuple[str, str]]:
+    """Kills and evictions of the last day."""
+    for number, text in enumerate(ended(status.ended, _MOST)):
+        yield "" if number else "ended", text
+
+
+def _waiting(status: StatusView) -> Iterable[tuple[str, str]]:
+    for number, each in enumerate(status.waiting[:_MOST]):
+        yield "" if number else "waiting", f"{waits(each)}; next: {each.advice}"
+    if len(status.waiting) > _MOST:
+        yield "", f"and {len(status.waiting) - _MOST} more: koordlet blame"
+
+
+def _short(status: StatusView) -> Iterable[tuple[str, str]]:
+    """One line for each thing about koordlet itself that is worth one by default."""
+    own, tsdb = status.own, status.tsdb
+    uses = f"CPU {output.cores(own.cpu_cores)} cores, memory {output.size(own.rss_bytes)}"
+    how = f"{status.mode.value}, up {output.span(status.uptime_s)}, {uses}"
+    yield "koordlet", f"{status.version} on {status.node}, {how}"
+    if not status.ready:
+        yield "not ready", "; ".join(status.not_ready)
+    active = sum(each.enabled for each in status.strategies)
+    yield (
+        "changed",
+        f"{status.journal.entries} values by {active} strategies and hooks: koordlet strategies",
+    )
+    if tsdb.damaged_segments:
+        yield "damaged", f"{tsdb.damaged_segments} segments of the store are not read"
+
+
+def _facts(status: StatusView) -> list[tuple[str, str]]:
     config, own, tsdb, journal = status.config, status.own, status.tsdb, status.journal
     log = status.decision_log
-    found = output.wrap(output.clean(status.verdict.line))
     working = sum(capability.supported for capability in status.capabilities)
     tried = len(status.capabilities)
-    facts = [
-        *_armed(status),
+    return [
         ("koordlet", f"{status.version}, pid {status.pid}, up {output.span(status.uptime_s)}"),
         ("node", f"{status.node}, cgroups {status.cgroup_layout}"),
         ("mode", status.mode.value),
@@ -83,12 +137,6 @@ def _head(status: StatusView) -> list[str]:
         *([] if journal.healthy else [("", f"nothing is written: {journal.why}")]),
         *([("", "damaged, see the problems below")] if journal.damage else []),
     ]
-    found += [
-        line
-        for name, text in facts
-        for line in output.wrap(output.clean(text), f"{name:<10} ", " " * 11)
-    ]
-    return found
 
 
 def _armed(status: StatusView) -> Iterable[tuple[str, str]]:
@@ -196,11 +244,11 @@ def _problems(status: StatusView) -> Iterable[Row]:
 
 
 def _pauses(status: StatusView) -> Iterable[Row]:
-    return pause.rows(status.pauses)
+    return pauses.rows(status.pauses)
 
 
 _TABLES: tuple[tuple[str, Row, Callable[[StatusView], Iterable[Row]]], ...] = (
-    ("Paused", pause.HEADER, _pauses),
+    ("Paused", pauses.HEADER, _pauses),
     ("Sources", ("NAME", "SYNCED", ">PODS", ">APPLICATIONS", "ERROR"), _sources),
     ("Cluster", ("KIND", "NAME", "STATE", ">HEARD", "ERROR"), _objects),
     (

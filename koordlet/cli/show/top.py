@@ -17,7 +17,7 @@ from koordlet.cli import output
 from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit, complain
 from koordlet.cli.past import newest, opened, time_of
-from koordlet.cli.settings import find
+from koordlet.cli.settings import peek
 from koordlet.cli.show.frames import Inbox, Past, follow_present
 from koordlet.cli.show.keys import Screen, keys, press
 from koordlet.cli.show.limits import Limits
@@ -25,7 +25,6 @@ from koordlet.cli.show.processes import SystemProcesses
 from koordlet.cli.show.screen import Frame, chosen, draw, worth_a_line
 from koordlet.cli.show.terminal import KEY_BYTES, keyboard_of_terminal, text
 from koordlet.drawing.spans import plain
-from koordlet.history.past import Decisions, past
 from koordlet.history.source import DaemonSource, Source
 
 _ONCE_S = 0.5
@@ -52,6 +51,8 @@ def _from_past(args: argparse.Namespace, *, is_live: bool) -> int:
         at = time_of(args) if args.at else None
     except ValueError as error:
         return complain(error, Exit.USAGE)
+    from koordlet.history.past import Decisions, past
+
     with opened(args) as source:
         at = newest(source) if at is None else at
         if is_live:
@@ -64,8 +65,12 @@ def _from_past(args: argparse.Namespace, *, is_live: bool) -> int:
 
 
 def _limits(args: argparse.Namespace) -> Limits:
-    paths = find(args.config).config.paths
-    return Limits(paths.cgroup_root, paths.proc_root)
+    roots = {
+        key: root
+        for key in ("cgroup_root", "proc_root")
+        if (root := peek(args.config, "paths", key))
+    }
+    return Limits(**roots)
 
 
 def _once(view: TopView, processes: int, limits: Limits) -> list[str]:

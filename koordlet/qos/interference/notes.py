@@ -5,14 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 
+from koordlet.decision.cgroups import parent
 from koordlet.decision.names import shown
+from koordlet.decision.resource import UNLIMITED, Resource
 from koordlet.decision.snapshot import Snapshot
 from koordlet.decision.why import Input, Why
 from koordlet.qos.interference import by_cpi, by_waits
 from koordlet.qos.interference.hold import targets_of
 from koordlet.qos.interference.pairs import Suffering
 from koordlet.qos.interference.titles import title, waits_for
-from koordlet.qos.interference.windows import OTHERS, Antagonist, busiest_process
+from koordlet.qos.interference.windows import OTHERS, Antagonist, Who, busiest_process
 
 MOST = 8
 """Antagonists that one decision names."""
@@ -20,7 +22,6 @@ _SYSTEM = "work outside pods and applications keeps it waiting"
 _ADVICE = {
     ("cpu", "self"): "its own tasks keep each other waiting: it needs more CPUs",
     ("cpu", "throttled"): "its own CPU limit keeps it waiting: raise it, or let it burst",
-    ("memory", "self"): "it takes memory faster than it is freed: raise its memory limit",
 }
 _SHARE = "of its demand"
 
@@ -58,12 +59,45 @@ def _text(snapshot: Snapshot, each: Antagonist, held: Container[str], *, act: bo
         where = "the root cgroup" if culprit.name == "/" else shown(culprit.name)
         return f"{victim}: {_SYSTEM}" + (f" ({where})" if where else "")
     if culprit.kind not in OTHERS:
+        if each.resource == "memory":
+            room = _room(snapshot, each.victim)
+            return f"{victim}: it takes memory faster than it is freed{room}"
         return f"{victim}: {_ADVICE[each.resource, culprit.kind]}"
     if each.resource == by_cpi.RESOURCE:
         text = f"{victim} while {title(snapshot, culprit)} is busy"
     else:
         text = f"{victim} because of {title(snapshot, culprit)}"
     return text if culprit.kind == "rest" else f"{text}; {_done(snapshot, each, held, act=act)}"
+
+
+def _room(snapshot: Snapshot, victim: Who) -> str:
+    """What would give it more: a limit is raised where there is one."""
+    cgroups = _cgroups(snapshot, victim)
+    if any(_is_limited(snapshot, cgroup) for cgroup in cgroups):
+        return ": raise its memory limit"
+    above = parent(cgroups[0]) if cgroups else ""
+    while above and not _is_limited(snapshot, above):
+        above = parent(above)
+    if not above:
+        return ", and has no limit of its own: the node is short of memory"
+    return (
+        f" below the limit of {shown(above)}, and has none of its own: look for who else fills "
+        "that one (`koordlet pods`), or raise it"
+    )
+
+
+def _cgroups(snapshot: Snapshot, victim: Who) -> tuple[str, ...]:
+    """Its own, the outermost first."""
+    for pod in snapshot.pods:
+        if victim.kind == "pod" and pod.uid == victim.name:
+            return pod.cgroup, *(each.cgroup for each in pod.containers)
+    applications = (each for each in snapshot.applications if each.name == victim.name)
+    return tuple(each.cgroup for each in applications if victim.kind == "application")
+
+
+def _is_limited(snapshot: Snapshot, cgroup: str) -> bool:
+    value = snapshot.in_force.value(cgroup, Resource.MEMORY_LIMIT)
+    return isinstance(value, int) and value != UNLIMITED
 
 
 def _done(snapshot: Snapshot, each: Antagonist, held: Container[str], *, act: bool) -> str:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from koordlet.admin.model import PodKind
-from koordlet.collectors.identity import (
+from koordlet.admin.model import PodKind, QueryView
+from koordlet.decision.metrics import (
     HOST_APPLICATION_INFO,
+    IDENTITY_REPEAT_S,
     NODE_CPU_CAPACITY,
     NODE_MEMORY_CAPACITY,
     POD_INFO,
-    REPEAT_S,
 )
 from koordlet.decision.names import harmless
-from koordlet.history.source import Source
 from koordlet.protocol.qos import QoSClass
 
 AFTER_S = 10.0
-LOOK_BACK_S = REPEAT_S + 75.0
+LOOK_BACK_S = IDENTITY_REPEAT_S + 75.0
 """Names are repeated so often; coarse history puts them at the start of their step."""
 SENSITIVE = frozenset({QoSClass.LSE, QoSClass.LSR, QoSClass.LS})
 Key = tuple[PodKind, str]
@@ -51,6 +50,16 @@ class Who(NamedTuple):
         return self.qos in SENSITIVE
 
 
+class Queries(Protocol):
+    """A store that can be asked: a daemon's, or what one has left on disk."""
+
+    def query(
+        self, kind: str, match: Mapping[str, str], window_s: float, aggregate: str, until: float
+    ) -> QueryView:
+        """One number for each series, over the time before ``until``."""
+        ...
+
+
 class Node(NamedTuple):
     """Empty and 0 where the store does not tell."""
 
@@ -59,7 +68,7 @@ class Node(NamedTuple):
     memory_bytes: int = 0
 
 
-def everybody(source: Source, start: float, end: float) -> Mapping[Key, Who]:
+def everybody(source: Queries, start: float, end: float) -> Mapping[Key, Who]:
     """Who was there in the time, and some who had just gone; of one whose class changed, the last
     one. A daemon that has just started measures before it names anything, so names that came just
     after the time are in it as well."""
@@ -67,7 +76,7 @@ def everybody(source: Source, start: float, end: float) -> Mapping[Key, Who]:
     return {**soon, **_told(source, end - start + LOOK_BACK_S, end)}
 
 
-def _told(source: Source, window_s: float, end: float) -> Mapping[Key, Who]:
+def _told(source: Queries, window_s: float, end: float) -> Mapping[Key, Who]:
     found: dict[Key, tuple[float, Who]] = {}
     for metric in (POD_INFO, HOST_APPLICATION_INFO):
         for each in source.query(metric.kind, {}, window_s, "last", end).series:
@@ -90,7 +99,7 @@ def unnamed(key: Key) -> Who:
     return Who(kind, uid=name) if kind is PodKind.POD else Who(kind, name=name)
 
 
-def node(source: Source, start: float, end: float) -> Node:
+def node(source: Queries, start: float, end: float) -> Node:
     """As it was last in that time."""
     found = Node()
     window_s = end - start + LOOK_BACK_S
