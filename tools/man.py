@@ -105,6 +105,8 @@ def _commands(parser: argparse.ArgumentParser, above: tuple[str, ...]) -> Iterat
             yield ".PP"
             yield escaped(f"{sub.description or ''}.".replace("..", "."))
             yield from _options(sub)
+            if sub.epilog:
+                yield from (".PP", ".nf", *map(escaped, sub.epilog.splitlines()), ".fi")
 
 
 def _options(parser: argparse.ArgumentParser) -> Iterator[str]:

@@ -43,7 +43,8 @@ QUOTA = ("be", str(Resource.CPU_QUOTA_US))
 
 @pytest.fixture(scope="module")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make(tmp_path_factory.mktemp("state"))
+    directory: Path = tmp_path_factory.mktemp("state")
+    return make(directory)
 
 
 @pytest.mark.usefixtures("utc")

@@ -105,7 +105,7 @@ def test_query_answers_with_every_aggregate(world: World, aggregate: str) -> Non
 @pytest.mark.parametrize(
     ("kind", "match", "window_s", "aggregate", "text"),
     [
-        ("cpu", {}, 60, "avg", "no metric 'cpu'; there are: .*node_cpu_usage"),
+        ("cpu", {}, 60, "avg", "no metric 'cpu'; .koordlet query --list. has all"),
         ("node_cpu_usage", {"pod_uid": "x"}, 60, "avg", "no label 'pod_uid'; it has: none"),
         ("node_cpu_usage", {}, 60, "p98", "no aggregate 'p98'; there are: .*p99"),
         ("node_cpu_usage", {}, 0, "avg", "longer than 0 s"),
@@ -175,7 +175,7 @@ def test_a_long_range_comes_in_pieces(world: World, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("kind", "match", "times", "aggregate", "text"),
     [
-        ("cpu", {}, (0, 60, 1), "avg", "no metric 'cpu'; there are: .*node_cpu_usage"),
+        ("cpu", {}, (0, 60, 1), "avg", "no metric 'cpu'; .koordlet query --list. has all"),
         ("node_cpu_usage", {"x": "y"}, (0, 60, 1), "avg", "no label 'x'; it has: none"),
         ("node_cpu_usage", {}, (0, 60, 1), "p98", "no aggregate 'p98'"),
         ("node_cpu_usage", {}, (60, 0, 1), "avg", "longer than 0 s"),
