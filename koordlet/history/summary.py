@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import fsum
 
 from koordlet.decision.plan import Result
 from koordlet.decision.record import Kind
@@ -186,7 +187,7 @@ def _waits(found: Incident) -> Iterator[str]:
         culprit = matrix.columns[values.index(most)]
         yield (
             f"{matrix.rows[0]} waited longest for {RESOURCES[matrix.resource]}: "
-            f"{figure(sum(values))} s in all, {figure(most)} s of it because of {culprit}."
+            f"{figure(fsum(values))} s in all, {figure(most)} s of it because of {culprit}."
         )
 
 
