@@ -170,7 +170,8 @@ def _named(container: Tree) -> str:
 
 
 def _native(owner: Tree, kind: str, title: str, *, alone: bool = False) -> dict[str, int]:
-    """In billionths. As the API server: a limit alone is the request too, unless ``alone``."""
+    """Return billionths. As for the API server, a limit alone is the request too, unless
+    ``alone``."""
     given = amounts_of(owner, kind)
     if kind == "requests" and not alone:
         given = amounts_of(owner, "limits") | given

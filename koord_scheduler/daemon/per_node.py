@@ -147,7 +147,7 @@ class ObjectPerNode(Generic[T]):
         """Paths of the spec that were told to be missing in the definition."""
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until it is cancelled."""
         ends = [
             self.nodes.listen(self._on_nodes),
             self.objects.listen(self._on_objects),

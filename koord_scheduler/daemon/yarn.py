@@ -387,8 +387,8 @@ def _families(yarn: Yarn) -> tuple[Family, ...]:
 
 
 def _running(agent: NodeManager, nodes: list[YarnNode]) -> YarnNode | None:
-    """None where it does not run, or where several may be meant: only a host is named, or its
-    short name where the ResourceManager has full ones, or the other way round."""
+    """Return None where it does not run, or where several may be meant: only a host is named, or
+    its short name where the ResourceManager has full ones, or the other way round."""
     hosts = [(*each.id.rpartition(":")[::2], each) for each in nodes]
     right = [each for each in hosts if not agent.port or each[1] == str(agent.port)]
     same = [each for host, _, each in right if host == agent.host]
@@ -397,7 +397,7 @@ def _running(agent: NodeManager, nodes: list[YarnNode]) -> YarnNode | None:
 
 
 def _is_one_host(one: str, other: str) -> bool:
-    """Whether one is the short name of the other."""
+    """Return whether one is the short name of the other."""
     short, full = sorted((one, other), key=len)
     return "." not in short and full.startswith(f"{short}.")
 

@@ -185,7 +185,7 @@ def _amounts(resources: Mapping[str, Text]) -> Amounts:
 
 
 def _capacity(resources: Mapping[str, Text]) -> Amounts:
-    """Without pools of huge pages, which ``allocatable`` is without as well."""
+    """Return the amounts without pools of huge pages, which ``allocatable`` is without as well."""
     found = _amounts(resources)
     huge = sum(_amount(resources, name) for name in resources if name.startswith(HUGE_PAGES_PREFIX))
     return Amounts(found.cpu_milli, max(found.memory_bytes - huge, 0))

@@ -153,7 +153,7 @@ class Actuator:
         return entry.original.value if entry is not None else None
 
     def holds(self, cgroup: str, resource: Resource) -> Value | None:
-        """What we wrote last into the file, as read back; None where it is not ours."""
+        """Return the value that we wrote last, as read back; None where the file is not ours."""
         key = Key(cgroup, resource)
         entry = self._files.entries.get(key)
         if entry is None:

@@ -265,7 +265,7 @@ def _leave_locked(turn: Turn, key: Key, found: Value) -> None:
 
 
 def _is_rewrite(turn: Turn, key: Key, found: Value, merged: Merged | None = None) -> bool:
-    """Whether those who made the cgroup have written ``found`` by right, not too often."""
+    """Return whether those who made the cgroup have written ``found`` by right, not too often."""
     entry, state = turn.files.entries[key], turn.files.state(key)
     settings = [claim.setting for claim in merged.agreed] if merged is not None else []
     known = {entry.original.value, turn.files.told.get(key)}

@@ -1,4 +1,4 @@
-"""What the makers of a pod's cgroups write again by right: no second writer. Pure.
+"""Values that the makers of a pod's cgroups write again by right: no second writer. Pure.
 
 kubelet tells systemd the weight of its slices once a minute and with each pod, and systemd then
 writes every file of every controller that it knows for that unit: limits that it was not told of
@@ -25,7 +25,7 @@ PER_S = 1.0
 that come and go in a minute cause 40 of a slice."""
 
 AMOUNT_COST = 10.0
-"""How much of the budget an amount takes that kubelet may have worked out: resizes are rare, and
+"""Share of the budget that an amount takes that kubelet may have worked out: resizes are rare, and
 who writes amounts more often is a second writer."""
 
 AMOUNTS = frozenset((Resource.MEMORY_MIN, Resource.MEMORY_LOW, Resource.MEMORY_HIGH))
@@ -66,9 +66,9 @@ def after_one(budget: Budget | None, now: float, cost: float = 1.0) -> Budget | 
 def cost(
     cgroup: str, resource: Resource, found: Value, known: Collection[Value | None], age_s: float
 ) -> float | None:
-    """How much of the budget it takes to answer ``found`` at once; None where kubelet, systemd or a
-    runtime cannot be expected to write that there. ``known``: what the file held before us, and
-    what it would hold without us. ``age_s``: seconds since our first write."""
+    """Return the share of the budget that an answer to ``found`` takes; None where kubelet, systemd
+    or a runtime cannot be expected to write that there. ``known``: what the file held before us,
+    and what it would hold without us. ``age_s``: seconds since our first write."""
     if not is_below_root(cgroup) or resource not in NEW:
         return None
     if age_s < SETTLES_S or found in known or found in NEW[resource]:

@@ -1,4 +1,4 @@
-"""Who else writes files that koordlet writes: declared once, for outcomes, for `doctor`, and for
+"""Other writers of files that koordlet writes: declared once, for outcomes, for `doctor`, and for
 docs/concepts/actuator.md, where a test compares the table. Pure."""
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ SHARERS = (
 
 
 def likely(cgroup: str, resource: Resource, found: Value, age_s: float) -> str:
-    """Who has probably written ``found`` over our value, which stands there for ``age_s``."""
+    """Return who has probably written ``found`` over our value, which stands there for
+    ``age_s``."""
     names = [each.who.replace("`", "") for each in _writers(cgroup, resource, found, age_s)]
     return " or ".join(names) or UNKNOWN
 

@@ -69,7 +69,7 @@ class Told:
         self.path = path
         self._boot_id = boot_id
         self.properties: dict[tuple[str, str], Property] = {}
-        """By unit and name."""
+        """Properties by unit and name."""
         try:
             with open(path, "rb") as file:
                 found = msgspec.json.decode(file.read(), type=_File)

@@ -133,7 +133,7 @@ class HeldView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WhyView(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong at ``time``. ``matched`` says what the target was taken for. ``ended``: kills
+    """Diagnosis at ``time``. ``matched`` says what the target was taken for. ``ended``: kills
     and evictions of the day before, the newest first. ``source``: a state directory, where no
     daemon told it. ``notes``: what must be known to read it, such as what could not be read."""
 

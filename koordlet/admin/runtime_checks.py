@@ -60,7 +60,7 @@ def runtime_checks(
 
 
 def sharers(host: Host, proc_root: str = "/proc") -> Iterator[CheckView]:
-    """Who writes files that koordlet writes, by right, of those that run here."""
+    """Return who of those that run here writes files of koordlet by right."""
     runs = {
         "kubelet": bool(processes(host, "kubelet", proc_root)),
         "systemd": not not_running(host),

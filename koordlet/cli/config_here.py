@@ -1,4 +1,5 @@
-"""What a configuration would do on this machine at this moment, for `koordlet config check`."""
+"""Effect that a configuration would have on this machine at this moment, for `koordlet config
+check`."""
 
 from __future__ import annotations
 
@@ -23,11 +24,11 @@ from koordlet.qos.evict.config import Feature, Watermark, usage
 from koordlet.views.switches import AnyPart, switched_off
 
 LOOK_S = 0.5
-"""How long the CPUs are watched."""
+"""Seconds for which the CPUs are watched."""
 
 
 class Firing(msgspec.Struct, frozen=True):
-    """Whether a feature that is armed would choose a victim now. ``percent``: in use."""
+    """Return whether a feature that is armed would choose a victim now. ``percent``: in use."""
 
     name: str
     would_fire: bool
@@ -43,7 +44,7 @@ class Idle(msgspec.Struct, frozen=True):
 
 
 def firing(host: Host, loaded: Loaded, armed: frozenset[str]) -> Iterator[Firing]:
-    """Of the features that go by what the node uses; the others need a daemon's samples."""
+    """Judge the features that go by what the node uses; the others need a daemon's samples."""
     slo, proc_root = loaded.slo.resource_used_threshold_with_be, loaded.config.paths.proc_root
     features = [each for each in Feature if each in armed]
     rules = {each: usage(each, slo) for each in features} if slo is not None else {}
@@ -103,7 +104,7 @@ def idle(host: Host, loaded: Loaded) -> Iterator[Idle]:
 
 
 def _missing(part: AnyPart, capabilities: dict[str, Capability]) -> str:
-    """Why it can do nothing; empty where it has what it needs, or that is not known."""
+    """Return why it can do nothing; empty where it has what it needs, or that is not known."""
     needed = [capabilities[each] for each in part.needs if each in capabilities]
     if not needed or len(needed) < len(part.needs) or any(each.supported for each in needed):
         return ""

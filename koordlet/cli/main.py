@@ -128,7 +128,7 @@ def _examples(examples: Iterable[str]) -> str | None:
 
 
 def _unknown(argv: Sequence[str]) -> str:
-    """What to say of a word that is no command; empty where all are."""
+    """Return what to say of a word that is no command; empty where all are."""
     commands, path = COMMANDS, "koordlet"
     for word in argv:
         if word.startswith("-") or not commands:

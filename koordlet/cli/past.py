@@ -56,7 +56,7 @@ def opened(args: argparse.Namespace) -> Iterator[Source]:
 def told(
     args: argparse.Namespace, ask: Callable[[Client], T], look: Callable[[Left, float], T]
 ) -> T:
-    """What ``ask`` has of the daemon; where none answers and its state can be read, and with
+    """Return the answer of ``ask``; where no daemon answers and its state can be read, and with
     ``--state-dir``, what ``look`` makes of that and of the time. Raises as ``opened``."""
     source = client_or_remains(args)
     if isinstance(source, Client):

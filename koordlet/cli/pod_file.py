@@ -101,8 +101,8 @@ def _resources(
 def _requested(
     container: ContainerSpec, pod_limits: Mapping[str, int]
 ) -> dict[Resource, int | str]:
-    """What kubelet would ask the runtime for, when the container is created: one without a limit
-    has that of the pod, and shares of it where it requests nothing."""
+    """Return what kubelet would ask the runtime for, when the container is created: one without a
+    limit has that of the pod, and shares of it where it requests nothing."""
     limits = {**pod_limits, **container.limits}
     shares_of = container.requests.get(CPU, 0) or limits.get(CPU, 0)
     found: dict[Resource, int | str] = {Resource.CPU_SHARES: milli_to_shares(shares_of)}

@@ -1,4 +1,4 @@
-"""Whether the cluster's definition of NodeSLO has every field that koordlet knows.
+"""Check that the cluster's definition of NodeSLO has every field that koordlet knows.
 
 An API server drops fields that a definition does not have, and says so to nobody. helm upgrades no
 definitions, and a cluster of Koordinator has its own.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 EVERY_S = 3600.0
 AGAIN_S = 30.0
-"""After a server that did not answer."""
+"""Seconds after a server that did not answer."""
 SHOWN = 8
 _PATH = f"/openapi/v3/apis/{NODE_SLOS.api_version}"
 _KIND = "x-kubernetes-group-version-kind"
@@ -35,7 +35,7 @@ class Definitions:
         self.lacks: tuple[str, ...] | None = None
 
     async def run(self, member: Member) -> None:
-        """Until it is cancelled."""
+        """Run until it is cancelled."""
         while True:
             wait_s = AGAIN_S
             if member.client is not None:
@@ -48,7 +48,7 @@ class Definitions:
 
     @property
     def error(self) -> str:
-        """Which fields are dropped; empty where none is known to be."""
+        """Names of the fields that are dropped; empty where none is known to be."""
         lacks = self.lacks or ()
         more = f" and {len(lacks) - SHOWN} more" if len(lacks) > SHOWN else ""
         return f"has no {', '.join(lacks[:SHOWN])}{more}" if lacks else ""

@@ -163,7 +163,7 @@ class Member:
         self.around.took_node(cluster_node(self.node, self.topology, config, held))
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until it is cancelled."""
         self.cluster = await self._cluster()
         client = Client(self.cluster, per_second=self.options.per_second, burst=self.options.burst)
         async with client:

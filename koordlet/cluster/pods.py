@@ -102,9 +102,9 @@ def _kube_qos(text: str) -> KubeQoS | None:
 
 
 def _actual(pod: Pod) -> dict[str, Amounts]:
-    """What kubelet set for containers, by name. It counts while kubelet has not admitted what the
-    pod asks for: a resize that must wait, or that does not fit the node. Else their own figures do,
-    because kubelet reads cgroups, in which we may have written."""
+    """Return what kubelet set for containers, by name. It counts while kubelet has not admitted
+    what the pod asks for: a resize that must wait, or that does not fit the node. Else their own
+    figures do, because kubelet reads cgroups, in which we may have written."""
     status = pod.status
     every = (*status.init_container_statuses, *status.container_statuses)[:MOST_CONTAINERS]
     return {each.name: each.resources for each in every if each.resources is not None}

@@ -326,7 +326,8 @@ class Health:
     error: str
     """Why it failed as a whole."""
     missing: str
-    """What is not on this machine, so that there is nothing to read; ``success`` is False then."""
+    """Thing that this machine lacks, so that there is nothing to read; ``success`` is False
+    then."""
     skipped: int
     """Files it had to leave out of its last round."""
     skipped_example: str

@@ -183,7 +183,8 @@ class ResctrlCollector:
         return _Found(occupied, traffic, rates)
 
     def _uncounted(self, subjects: Iterable[_Subject], round_: Round) -> Iterator[str]:
-        """What the sums of classes lack, as text. The kernel adds up those that have a counter."""
+        """Return what the sums of classes lack, as text. The kernel adds up those that have a
+        counter."""
         for subject in subjects:
             if subject.is_pod:
                 continue

@@ -1,4 +1,4 @@
-"""Which events are wanted, whoever tells them."""
+"""Filter of events, whoever tells them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Wanted = Callable[[EventView], bool]
 
 
 def wanted(kinds: Collection[str], subject: str, meanings: Mapping[str, Meaning]) -> Wanted:
-    """Whether an event is of one of the kinds (of any, without one) and about the subject: a pod or
-    application by its name or how that begins or ends, else part of what the event names. Raises
-    InvalidError."""
+    """Return whether an event is of one of the kinds (of any, without one) and about the subject: a
+    pod or application by its name or how that begins or ends, else part of what the event names.
+    Raises InvalidError."""
     known = frozenset(EventKind)
     for kind in kinds:
         if kind not in known:

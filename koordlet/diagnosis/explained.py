@@ -34,7 +34,7 @@ class Meaning(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What may be asked about. ``meanings``: by each name of it. ``there``: whether a cgroup
+    """Things that may be asked about. ``meanings``: by each name of it. ``there``: whether a cgroup
     exists; without a kernel to ask none does."""
 
     names: Mapping[Key, Who]
@@ -55,7 +55,7 @@ def meanings_of(names: Mapping[Key, Who]) -> dict[str, Meaning]:
 def explained(
     log: Extent, known: Known, target: str, limit: int, time: float, pause: Pause = no_pause
 ) -> ExplainView:
-    """As of ``time``. Raises NotFoundError."""
+    """Return the answer as of ``time``. Raises NotFoundError."""
     ended = evictions(log, time - DAY_S, time, MOST_ENDED, pause)
     found, matched, meaning = _searched(log, known, ended, target, limit, pause)
     if meaning is not None:
@@ -103,8 +103,8 @@ def _searched(
 def _completed(
     log: Extent, known: Known, ended: list[Record], target: str, pause: Pause
 ) -> Meaning | None:
-    """Where several names begin or end so, part of a rule or of a path may be meant all the
-    same."""
+    """Return nothing where several names begin or end so: part of a rule or of a path may be meant
+    all the same."""
     titles = {who.title for who in known.names.values()}
     try:
         title = completed(target, titles)

@@ -1,4 +1,4 @@
-"""Which values of koordlet keep somebody from using more, and why they are there. Pure."""
+"""Values of koordlet that keep somebody from using more, and why they are there. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def is_about_holding(resource: str) -> bool:
 
 
 def says_how_it_is(record: Record) -> bool:
-    """Whether the newest such record of a file tells what is in it."""
+    """Return whether the newest such record of a file tells what is in it."""
     return record.kind is not Kind.NOTE and record.result in _IN_FORCE | _WOULD | _OVER
 
 

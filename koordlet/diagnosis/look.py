@@ -16,7 +16,8 @@ FRESH_S = 25.0
 """A value may be so old: pressure and waits are collected every 10 s, and a round may be missed."""
 _ROUND_S = 0.5
 AROUND_S = 30.0
-"""How far before and after an instant of the past somebody suffered who is said to suffer then."""
+"""Seconds before and after an instant of the past in which somebody suffered who is said to suffer
+then."""
 _IDENTITY = {
     metric.kind: metric
     for metric in (
@@ -38,7 +39,7 @@ class Look(NamedTuple):
     pause: Pause = no_pause
 
     def of(self, metric: Metric, match: Mapping[str, str]) -> dict[tuple[str, ...], float]:
-        """By the values of its labels. Raises InvalidError."""
+        """Return it by the values of its labels. Raises InvalidError."""
         return _by_labels(metric, self._series(metric, match))
 
     def of_one_round(

@@ -1,4 +1,4 @@
-"""What a name stands for that somebody typed."""
+"""Meanings of a name that somebody typed."""
 
 from __future__ import annotations
 

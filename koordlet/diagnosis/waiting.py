@@ -1,4 +1,4 @@
-"""Which latency-sensitive work suffers, from what, and because of whom."""
+"""Latency-sensitive work that suffers, from what, and because of whom."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RESOURCES = {"cpu": "cpu", "mem": "memory", "io": "io"}
 _PSI = {"psi_precision": "10", "psi_degree": "some"}
 _WAITS = {each.resource: each for each in WAITS}
 _OWN_LIMIT = "throttled"
-"""How waits name that culprit."""
+"""Name of that culprit in waits."""
 
 
 class _Kinds(NamedTuple):
@@ -102,7 +102,7 @@ def _by_waits(look: Look, kinds: _Kinds, names: Collection[str]) -> dict[tuple[s
 
 
 def _culprit(look: Look, names: Mapping[Key, Who], waits: WaitMetrics, victim: Key) -> _Culprit:
-    """Because of whom most of the waiting is; empty where nobody measures it."""
+    """Culprit of most of the waiting; empty where nobody measures it."""
     is_pod = victim[0] is PodKind.POD
     metric = waits.pod if is_pod else waits.application
     cells: dict[tuple[str, str], float] = {}

@@ -1,4 +1,4 @@
-"""What is wrong, for the node, a service or a batch job: at present or at a time of the past."""
+"""Diagnosis of the node, a service or a batch job: at present or at a time of the past."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from koordlet.report.decision_search import (
 from koordlet.tsdb.store import Store
 
 _OLD_S = 60.0
-"""Where nothing was measured for longer before the instant, that is said."""
+"""Seconds before the instant after which it is said that nothing was measured."""
 
 
 class Live(NamedTuple):
-    """What a daemon knows besides; what one has left does not say who is there at present."""
+    """Knowledge of a daemon besides; what one has left does not say who is there at present."""
 
     names: Mapping[Key, Who]
     pauses: tuple[PauseView, ...] = ()
 
 
 class Left(NamedTuple):
-    """What is looked at. ``changed``: the values of koordlet that are in force, where that is
-    known. ``source``: the state directory, where no daemon tells it. ``notes``: what is wrong with
-    what was left."""
+    """Things that are looked at. ``changed``: the values of koordlet that are in force, where that
+    is known. ``source``: the state directory, where no daemon tells it. ``notes``: what is wrong
+    with what was left."""
 
     store: Store
     log: Extent
@@ -59,7 +59,7 @@ def last_known(left: Left, time: float) -> float:
 
 
 def names_left(left: Left, time: float, pause: Pause = no_pause) -> Mapping[Key, Who]:
-    """Those who were there at that time."""
+    """Return those who were there at that time."""
     return everybody(looks.now(left.store, time, pause), time - looks.FRESH_S, time)
 
 
@@ -143,7 +143,7 @@ def _sought(cgroup: str | None) -> Callable[[Header], bool]:
 
 
 def _is_near(file: File, cgroup: str | None) -> bool:
-    """Whether it is of the cgroup, one above or one below it."""
+    """Return whether it is of the cgroup, one above or one below it."""
     return cgroup is None or inside(file[0], cgroup) or bool(file[0] and inside(cgroup, file[0]))
 
 

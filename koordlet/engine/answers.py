@@ -128,7 +128,8 @@ class Asked:
         return combined
 
     def _make_pod_room(self, origin: str, pod: Pod, limit_milli: int | None) -> None:
-        """For a smaller quota of the pod as a whole, written when kubelet has the answer."""
+        """Make room for a smaller quota of the pod as a whole, written when kubelet has the
+        answer."""
         snapshot = self._engine.snapshot(Wake(WakeKind.ASKED, f"{origin} resize"))
         quota_us = told_us(snapshot.in_force, pod.cgroup, {}, limit_milli)
         if quota_us is not None:

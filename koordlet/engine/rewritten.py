@@ -34,7 +34,7 @@ class Rewritten:
         self._journal: object = None
 
     def follow(self) -> None:
-        """To be called after each turn; it works where files became ours or cease to be."""
+        """Follow the files that became ours or cease to be; called after each turn."""
         journal = self._parts.journal
         if journal is not self._journal:
             self._journal = journal

@@ -77,7 +77,7 @@ class UnitValues:
         return outcomes
 
     def close(self) -> None:
-        """After what is under way."""
+        """Close it after what is under way."""
         if self._thread is not None:
             self._thread.close(self._disconnect)
 
@@ -136,7 +136,7 @@ def units_of(
 
 
 def wants_of(actuator: Actuator, cgroups: Iterable[str]) -> tuple[Want, ...]:
-    """What is ours in cgroups of units and can be told."""
+    """Return what is ours in cgroups of units and can be told."""
     wants = []
     for cgroup in cgroups:
         period_us = actuator.holds(cgroup, Resource.CPU_PERIOD_US)

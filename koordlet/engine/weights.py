@@ -22,7 +22,7 @@ from koordlet.protocol.qos import KubeQoS
 EVERY_S = 60.0
 """A runtime is seldom replaced."""
 AGAIN_S = 5.0
-"""Where no container says it."""
+"""Text where no container says it."""
 MOST_READ = 16
 """Containers that are asked. One that is being resized may speak for the wrong rule."""
 

@@ -37,7 +37,7 @@ def remains(
     changed: Mapping[File, Changed] | None = None,
     notes: tuple[str, ...] = (),
 ) -> Left:
-    """What a diagnosis can go by. One of the two directories may be missing. Raises
+    """Return what a diagnosis can go by. One of the two directories may be missing. Raises
     NothingThereError."""
     log = extent_of(decisions_dir)
     try:

@@ -51,7 +51,7 @@ class Source(Protocol):
 
     @property
     def damaged(self) -> tuple[str, ...]:
-        """What could not be read so far."""
+        """Return what could not be read so far."""
         ...
 
     def query(

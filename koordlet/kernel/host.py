@@ -99,7 +99,7 @@ class Host(Protocol):
     def write(self, path: str, data: bytes) -> None: ...
 
     def write_limit(self, path: str, data: bytes) -> None:
-        """As ``write``, for a limit of memory: nobody waits while the kernel reclaims for it."""
+        """Write a limit of memory: nobody waits while the kernel reclaims for it."""
         ...
 
     def read_ordinary(self, path: str, most_bytes: int) -> bytes:

@@ -22,7 +22,7 @@ from koordlet.kernel.resctrl import (
 
 
 class Divisible(NamedTuple):
-    """What resctrl can divide and count here; see ``Rdt`` for the fields."""
+    """Return what resctrl can divide and count here; see ``Rdt`` for the fields."""
 
     l3_masks: Mapping[int, int] = {}
     l3_lines: tuple[str, ...] = ("L3",)
@@ -78,8 +78,8 @@ def read_resctrl(host: Host, sys_root: str = "/sys", proc_root: str = "/proc") -
 
 
 def assigns_counters(host: Host, root: str) -> bool:
-    """Whether groups share counters of memory traffic (mode ``mbm_event``, Linux 6.18): one that
-    has none reads ``Unassigned``, and the sum of its control group goes without it."""
+    """Return whether groups share counters of memory traffic (mode ``mbm_event``, Linux 6.18): one
+    that has none reads ``Unassigned``, and the sum of its control group goes without it."""
     try:
         mode = host.read(f"{root}/info/L3_MON/mbm_assign_mode")
     except FileNotFoundError:
@@ -100,7 +100,7 @@ def _mbm_groups(host: Host, root: str) -> int:
 
 
 def _most_control_groups(host: Host, root: str) -> int:
-    """How many control groups there can be; 0 where nothing is allocated."""
+    """Return how many control groups there can be; 0 where nothing is allocated."""
     about = (f"{root}/info/{line}/num_closids" for line in (*L3_LINES, "MB"))
     return min((_number(host, path) for path in about if host.exists(path)), default=0)
 

@@ -123,8 +123,8 @@ def _setting(host: Host, path: str) -> str:
 
 
 def without_counter(host: Host, group: str) -> bool:
-    """Whether some memory traffic of a group is not counted, because an event of it has no counter
-    in some cache. ``group``: its directory. Raises OSError."""
+    """Return whether some memory traffic of a group is not counted, because an event of it has no
+    counter in some cache. ``group``: its directory. Raises OSError."""
     path = f"{group}/mbm_L3_assignments"
     lines = read_lines(host, path).splitlines()
     slots = (slot for line in lines for slot in line.partition(b":")[2].split(b";"))

@@ -1,4 +1,4 @@
-"""What a runtime can do with this plugin, by the versions that it tells."""
+"""Abilities of a runtime, by the versions that it tells."""
 
 from __future__ import annotations
 

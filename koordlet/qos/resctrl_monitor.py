@@ -95,7 +95,8 @@ def budget(rdt: Rdt, max_pods: int) -> int:
 
 
 def left(rdt: Rdt) -> tuple[int, str]:
-    """How many groups can be counted beside those of others, and what there is one of for each."""
+    """Return how many groups can be counted beside those of others, and what there is one of for
+    each."""
     rmids = rdt.rmids - rdt.rmids_taken
     if rdt.mbm_groups is None:
         return rmids, "RMIDs"
@@ -105,7 +106,8 @@ def left(rdt: Rdt) -> tuple[int, str]:
 
 
 def _most_in_a_group(rdt: Rdt) -> float:
-    """How many pods of one control group: where RMIDs are its own, all but that of itself."""
+    """Return how many pods of one control group: where RMIDs are its own, all but that of
+    itself."""
     return math.inf if rdt.rmids_of_group is None else rdt.rmids_of_group - 1
 
 

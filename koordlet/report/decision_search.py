@@ -24,7 +24,7 @@ LONGEST_LINE_BYTES = 1024 * 1024
 MOST_FILES = 10_000
 """Files whose newest record is looked for at a time: each has some 2 KiB."""
 _EVICTION = b'"eviction"'
-"""What every line of one contains."""
+"""Text that every line of one contains."""
 _FEW = 8
 """A block is searched for this many texts before its lines are decoded; more would cost more than
 decoding."""
@@ -151,7 +151,7 @@ def newest_of_files(
     until: float,
     pause: Pause = lambda: None,
 ) -> list[Record]:
-    """Of each file that is sought, the newest record until then that tells what is in it."""
+    """Return of each file that is sought the newest record until then that tells what is in it."""
     found: dict[tuple[str, str], Record] = {}
     for block in _blocks(extent, newest_first=True):
         for line in reversed(block.split(b"\n")):

@@ -28,8 +28,8 @@ _GROUPS_BYTES = 1024  # the most Python's getsockopt takes: 256 groups
 
 
 SOCKET_STAYS: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
-"""For asyncio's servers on a socket that they are given: since Python 3.13 they would remove its
-path when they close, which is not theirs to do where systemd listens."""
+"""Options of asyncio's servers on a socket that they are given: since Python 3.13 they would remove
+its path when they close, which is not theirs to do where systemd listens."""
 
 
 class SocketError(Exception):

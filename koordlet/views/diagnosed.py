@@ -1,4 +1,4 @@
-"""What is wrong at present, as the daemon knows it."""
+"""Diagnosis of the present, as the daemon knows it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from koordlet.views.questions import people
 
 
 def why(engine: Engine, target: str, at: float | None) -> Lookup[WhyView]:
-    """Of the node, a pod, an application or a cgroup, now or at a time of the past. Raises
-    NotFoundError and InvalidError."""
+    """Return what is wrong with the node, a pod, an application or a cgroup, now or in the past.
+    Raises NotFoundError and InvalidError."""
     parts = engine.parts
     left = Left(
         store=parts.store,

@@ -166,7 +166,7 @@ def _paths(parts: Parts, path: str, known: Mapping[str, Meaning]) -> Iterator[st
 
 
 def people(pods: Iterable[Pod], applications: Iterable[Application]) -> dict[Key, Who]:
-    """Those who are there, as the store names them."""
+    """Return those who are there, as the store names them."""
     found: dict[Key, Who] = {}
     for pod in pods:
         key = m.PodKind.POD, pod.uid

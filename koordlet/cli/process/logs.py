@@ -68,12 +68,13 @@ _PRIORITY = {"critical": 2, "error": 3, "exception": 3, "warning": 4, "info": 6,
 
 
 def prioritized(_logger: object, method: str, line: str) -> str:
-    """With its level as ``sd-daemon(3)`` has it, so that ``journalctl -p warning`` shows it."""
+    """Return the line with its level as ``sd-daemon(3)`` has it: ``journalctl -p warning`` shows
+    it."""
     return f"<{_PRIORITY.get(method, 6)}>{line}"
 
 
 def goes_to_journal(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Whether ``stream`` is the one that systemd connected to its journal."""
+    """Return whether ``stream`` is the one that systemd connected to its journal."""
     device, _, inode = environment.get("JOURNAL_STREAM", "").partition(":")
     try:
         found = os.fstat(stream.fileno())

@@ -1,4 +1,4 @@
-"""What hooks would do, looked at without a daemon: on this machine, and to a pod in a file as if it
+"""Effects of hooks, looked at without a daemon: on this machine, and to a pod in a file as if it
 were alone on it."""
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _NO_TREE = Kubepods("kubepods")
 
 
 def look(loaded: Loaded, file: str | None, *, try_kernel: bool) -> HooksView:
-    """Without a daemon. Raises ConfigErrors for the file, OSError and ParseError for the host."""
+    """Look without a daemon. Raises ConfigErrors for the file, OSError and ParseError for the
+    host."""
     host, paths = LinuxHost(), loaded.config.paths
     layout = detect(host, cgroup_root=paths.cgroup_root, proc_root=paths.proc_root)
     tree = find(Cgroups(host, layout), loaded.config.sources.kubepods_root) or _NO_TREE

@@ -54,7 +54,7 @@ class Limits:
         return quota_us / period_us if quota_us is not None and period_us else None
 
     def _listed_cores(self, cgroup: str) -> float | None:
-        """None where it may run on every CPU."""
+        """Return None where it may run on every CPU."""
         if self._cgroups is None:
             return None
         try:

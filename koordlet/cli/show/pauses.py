@@ -17,6 +17,6 @@ def table(pauses: Iterable[PauseView]) -> list[str]:
 
 
 def rows(pauses: Iterable[PauseView]) -> Iterable[tuple[str, ...]]:
-    """As ``HEADER`` has it."""
+    """Return the row as ``HEADER`` has it."""
     for each in pauses:
         yield pause_title(each), output.span(each.left_s), pause_by(each)

@@ -20,9 +20,9 @@ Row = tuple[str, ...]
 
 
 LINES = 12
-"""Of the answer by default."""
+"""Lines of the answer by default."""
 _MOST = 3
-"""Of those that were ended, and of those that wait."""
+"""Most lines of those that were ended, and of those that wait."""
 
 
 def main(args: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from koordlet.diagnosis.why import Left
 
 SHOWN = 5
-"""Of each sort; `-o json` has all."""
+"""Most lines of each sort; `-o json` has all."""
 
 
 def main(args: argparse.Namespace) -> int:

@@ -70,7 +70,7 @@ class MetricReporter:
         self._is_missing = False
 
     async def __call__(self, member: Member) -> None:
-        """Until it is cancelled."""
+        """Run until it is cancelled."""
         assert member.client is not None
         name = member.options.node
         mirror = member.by_name(member.client, NODE_METRICS, self._changed)

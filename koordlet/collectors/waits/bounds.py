@@ -18,13 +18,13 @@ from koordlet.kernel.host import Host
 
 _TASK_MS_PER_S = 1000.0
 _HEAVY = 0.5
-"""Of the time of one task: whose waits are less is not looked at."""
+"""Share of the time of one task: whose waits are less is not looked at."""
 _LEAST_CUT_MS = 50.0
 """Readings of a busy machine take so long. What is cut below that is not told."""
 
 
 class Tasks:
-    """How many tasks victims have, or had at the look before where those were more: some end
+    """Count the tasks that victims have, or had at the look before where those were more: some end
     between their last wait and the look."""
 
     def __init__(self, host: Host, layout: Layout) -> None:
@@ -35,7 +35,7 @@ class Tasks:
     def within(
         self, parts: tuple[PartRows, ...], subjects: Subjects
     ) -> tuple[tuple[PartRows, ...], tuple[str, ...]]:
-        """With no more waiting than there was time for, and what was cut."""
+        """Return the waits, no more than there was time for, and what was cut."""
         heavy = {
             group
             for part in parts
@@ -53,7 +53,7 @@ class Tasks:
         return found, tuple(_told(cut_ms))
 
     def _count(self, cgroup: str) -> int | None:
-        """None where the machine does not count them, or all have ended."""
+        """Return None where the machine does not count them, or all have ended."""
         if self._root is None:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Which process it is: the busiest one of a culprit that is no pod, for whoever asks at 3 a.m. why
+"""The busiest process of a culprit that is no pod, for whoever asks at 3 a.m. why
 ``system.slice/backup.service`` kept others waiting."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LEAST_MS_PER_S = 10.0
 """Whoever takes less is not looked at."""
 MOST_LOOKED_AT = 3
 MOST_CGROUPS = 16
-"""Of one culprit, and as many processes of each."""
+"""Most directories of one culprit, and as many processes of each."""
 MOST_PROCESSES = 64
 
 
@@ -30,11 +30,11 @@ class Busiest:
         self._host = host
         self._root = root
         self._ticks: dict[int, int] = {}
-        """Of CPU time by process, as it was at the look before."""
+        """CPU time by process, as it was at the look before."""
 
     def of(self, rows: Rows, subjects: Subjects, pause: Pause) -> dict[Labels, float]:
-        """By culprit, its kind and the process; the value is the process' CPU time since the look
-        before, in clock ticks. At the first look, all of its life counts."""
+        """Return by culprit its kind and the process; the value is the process' CPU time since the
+        look before, in clock ticks. At the first look, all of its life counts."""
         took: dict[Group, float] = {}
         for row in rows.values():
             for group, ms in row.items():

@@ -99,7 +99,7 @@ def rows(
 
 
 def worst(row: Row) -> Row:
-    """At most MOST_CULPRITS that have names, the rest as one."""
+    """Return at most MOST_CULPRITS that have names, the rest as one."""
     named = sorted((g for g in row if g.kind in _NAMED), key=lambda g: (-row[g], g))
     kept = {group: value for group, value in row.items() if group.kind not in _NAMED}
     kept |= {group: row[group] for group in named[:MOST_CULPRITS]}

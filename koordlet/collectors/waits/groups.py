@@ -14,7 +14,7 @@ from koordlet.protocol.qos import QoSClass
 
 _MOST_DIRECTORIES = 20_000
 _MOST_LEVELS = 6
-"""Of directories in the name of a part of the system."""
+"""Most directories in the name of a part of the system."""
 _SENSITIVE = frozenset({QoSClass.LSE, QoSClass.LSR, QoSClass.LS})
 
 

@@ -116,7 +116,7 @@ class QuantileSeries:
 
 
 class Matrices:
-    """Of pods and of applications; and the busiest processes of culprits."""
+    """Waits of pods and of applications; and the busiest processes of culprits."""
 
     def __init__(self, store: SeriesStore, waits: WaitMetrics) -> None:
         self._of = {

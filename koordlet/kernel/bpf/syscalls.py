@@ -33,7 +33,7 @@ _ATTRIBUTE_BYTES = 128
 _ENTRIES_AT_ONCE = 1024
 _PROGRAM_INFO_BYTES = 232
 _RUN_TIME_OFFSET = 192
-"""Of ``run_time_ns``, ``run_cnt`` and ``recursion_misses`` in ``struct bpf_prog_info``
+"""Places of ``run_time_ns``, ``run_cnt`` and ``recursion_misses`` in ``struct bpf_prog_info``
 (linux/bpf.h)."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -231,8 +231,8 @@ def run_time(program_fd: int) -> RunTime:
 
 
 def skipped_runs(program_fd: int) -> int:
-    """How often the kernel left the program out, because it was running on that CPU already; 0
-    before Linux 5.12."""
+    """Return how often the kernel left the program out, because it was running on that CPU already;
+    0 before Linux 5.12."""
     return _runs(program_fd)[2]
 
 

@@ -178,7 +178,7 @@ def _qos_of_slice(name: str) -> KubeQoS | None:
 
 
 def is_in_system_partition(cgroup: str) -> bool:
-    """Whether it is in kubelet's partition for system pods, or is that."""
+    """Return whether it is in kubelet's partition for system pods, or is that."""
     parts = cgroup.split("/")[: _MAX_DEPTH + 1]
     return any(
         is_root_name(root) and Kubepods(root).system.root == f"{root}/{child}"
@@ -194,12 +194,13 @@ def is_root_name(name: str) -> bool:
 
 
 def is_below_root(cgroup: str) -> bool:
-    """Whether a cgroup is in a tree called like kubelet's, or is one, where ``find`` looks."""
+    """Return whether a cgroup is in a tree called like kubelet's, or is one, where ``find``
+    looks."""
     return any(map(is_root_name, cgroup.split("/", _MAX_DEPTH)[:_MAX_DEPTH]))
 
 
 def is_in_pod(cgroup: str) -> bool:
-    """Whether it is the cgroup of a pod, or in one."""
+    """Return whether it is the cgroup of a pod, or in one."""
     return any(pod_uid_of(name) is not None for name in cgroup.split("/"))
 
 

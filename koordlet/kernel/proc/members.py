@@ -207,7 +207,7 @@ MOST_BELOW = 500
 
 
 def ids_within(cgroups: Cgroups, cgroup: str, resource: Resource) -> list[int]:
-    """As ``ids_in``, with those in cgroups below: crun puts a container's processes one deeper
+    """Return ``ids_in`` with those in cgroups below: crun puts a container's processes one deeper
     (``crio-ID.scope/container``), and systemd inside makes cgroups of its own."""
     found = ids_in(cgroups, cgroup, resource)
     for each in islice(below(cgroups, cgroup), MOST_BELOW):
@@ -225,7 +225,7 @@ def below(cgroups: Cgroups, cgroup: str) -> Iterator[str]:
 
 
 def ids_below(cgroups: Cgroups, cgroup: str, resource: Resource) -> list[int]:
-    """As ``ids_in``, of one that may go at any time, or have nobody of its own."""
+    """Return ``ids_in`` of one that may go at any time, or have nobody of its own."""
     try:
         return ids_in(cgroups, cgroup, resource)
     except Unsupported:

@@ -188,7 +188,7 @@ def make_room(owner: str, in_force: InForce, pod: Pod, cgroup: str, quota_us: in
 
 
 def make_pod_room(owner: str, in_force: InForce, pod: Pod, quota_us: int) -> Plan | None:
-    """As ``make_room``, before the pod as a whole gets a quota of ``quota_us``."""
+    """Make room before the pod as a whole gets a quota of ``quota_us``."""
     if quota_us <= 0 or _ours(in_force, pod.cgroup) <= quota_us:
         return None
     text = f"{pod.title}: it is about to get a quota of {quota_us} us, so its budget falls first"

@@ -71,7 +71,7 @@ def _text(snapshot: Snapshot, each: Antagonist, held: Container[str], *, act: bo
 
 
 def _room(snapshot: Snapshot, victim: Who) -> str:
-    """What would give it more: a limit is raised where there is one."""
+    """Return what would give it more: a limit is raised where there is one."""
     cgroups = _cgroups(snapshot, victim)
     if any(_is_limited(snapshot, cgroup) for cgroup in cgroups):
         return ": raise its memory limit"

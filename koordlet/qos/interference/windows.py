@@ -41,8 +41,8 @@ in ``self`` of a disk, the ``kernel`` works for somebody else, and nothing can b
 
 
 def follows(culprit: Who) -> bool:
-    """Whether it grows where another one disturbs: tasks of a victim pile up behind each other, and
-    it reclaims more itself."""
+    """Return whether it grows where another one disturbs: tasks of a victim pile up behind each
+    other, and it reclaims more itself."""
     return culprit.kind == "self"
 
 
@@ -136,7 +136,7 @@ def window(
 
 
 def busiest_process(snapshot: Snapshot, each: Antagonist) -> str:
-    """Of a culprit that is no pod; empty where it is not known."""
+    """Name the process of a culprit that is no pod; empty where it is not known."""
     for waits in WAITS:
         if waits.resource == each.resource:
             for labels in snapshot.metrics.newest(waits.process, window_s=OLDEST_S):

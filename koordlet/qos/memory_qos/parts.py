@@ -114,8 +114,8 @@ def _containers(
 
 
 def _is_container(pod: Pod, container: Container) -> bool:
-    """Whether it is no sandbox. Of a pod that somebody has told the name of, one that is known by
-    its cgroup alone may be: it is told soon."""
+    """Return whether it is no sandbox. Of a pod that somebody has told the name of, one that is
+    known by its cgroup alone may be: it is told soon."""
     is_told = container.is_sandbox is False or bool(container.name)
     return not container.is_sandbox and (is_told or not pod.name)
 
