@@ -52,7 +52,7 @@ def test_a_process_joins_over_tls_and_shows_it(child: Child, tmp_path: Path) -> 
                 found = await asyncio.to_thread(cluster, child)
             assert found["connected"]
             assert found["server"] == kube.url
-            text = (await asyncio.to_thread(child.cli, "status")).stdout
+            text = (await asyncio.to_thread(child.cli, "status", "--verbose")).stdout
             assert kube.url in text
             assert "NodeSLO" in text
             shown = (await asyncio.to_thread(child.cli, "config", "show")).stdout

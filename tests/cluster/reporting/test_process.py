@@ -65,7 +65,7 @@ def test_this_machine_is_reported(child: Child, tmp_path: Path) -> None:
             detail = json.loads(annotations["node.koordinator.sh/cpu-topology"])["detail"]
             assert len(detail) >= 1 and len(topology["zones"]) >= 1
             await until(lambda: (proxy / "kubelet.sock").exists())
-            text = (await asyncio.to_thread(child.cli, "status")).stdout
+            text = (await asyncio.to_thread(child.cli, "status", "--verbose")).stdout
             assert "reports, the last: " in text
             assert await asyncio.to_thread(child.stop) == 0
             assert not (proxy / "kubelet.sock").exists()
