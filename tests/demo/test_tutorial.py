@@ -37,7 +37,7 @@ PRINTS = {
     "make demo": ("SIMULATION", "The decisions that mattered most"),
     "koordlet config check tutorial.toml": ("tutorial.toml: valid", "koordlet run` by hand"),
     "koordlet explain batch": ("would-write", "cpu.cfs_quota_us"),
-    "koordlet status": ("cpu-suppress", "cpu-qos"),
+    "koordlet status": ("armed", "koordlet status --verbose"),
     "koordlet top": ("BE limit", "Last decisions:", "shop", "batch"),
     "koordlet explain batch --limit 1": ("by cpu-", "rule cpu-"),
     "koordlet query host_application_cpu_usage --window 1m --aggregate p95": ("shop", "batch"),

@@ -50,7 +50,8 @@ def lines(answer: ExplainView) -> list[str]:
     rest = [each for each in answer.decisions if each not in answer.ended]
     if not rest and not answer.ended:
         what = f"; `koordlet why {shlex.quote(answer.target)}` says what holds it from above"
-        found.append(f"No decision about it is on record{'' if answer.target == 'node' else what}.")
+        what = "" if answer.target == "node" else what
+        found.append(output.clean(f"No decision about it is on record{what}."))
     for decision in rest:
         found += ["", *paragraph(decision)]
     return found
