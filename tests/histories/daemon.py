@@ -121,7 +121,7 @@ class Daemon(World):
         self.host: FakeHost = machine.real
         self.directory = directory
         self.boot_id = boot_id(self.host)
-        self.changed = False
+        self.changed = self.written = False
         self.alarms = []
         self.woken = []
         self.processes = {}
@@ -143,7 +143,7 @@ class Daemon(World):
 
     def start(self, features: tuple[str, ...] = ()) -> None:
         """As `Daemon.run` does, with the probe made at once."""
-        self.changed = False
+        self.changed = self.written = False
         self.alarms.clear()
         self.parts = build(self.host, self.loaded.config, self._callbacks())
         self.alive, self.restored = True, False
@@ -252,7 +252,7 @@ class Daemon(World):
             self.outcomes.append((outcome, self._is_troubled()))
             self.engine.heard(outcome)
 
-        return Callbacks(self._change, self._alarm, heard)
+        return Callbacks(self._change, self._alarm, heard, self._written)
 
     def _hear(self) -> None:
         tell = self.parts.tell
