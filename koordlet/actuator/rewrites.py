@@ -71,6 +71,7 @@ def cost(
     and what it would hold without us. ``age_s``: seconds since our first write."""
     if not is_below_root(cgroup) or resource not in NEW:
         return None
-    if age_s < SETTLES_S or found in known or found in NEW[resource]:
+    settles = age_s < SETTLES_S and is_in_pod(cgroup)
+    if settles or found in known or found in NEW[resource]:
         return 1.0
     return AMOUNT_COST if resource in AMOUNTS and is_in_pod(cgroup) else None

@@ -230,7 +230,8 @@ def _endpoints(status: StatusView) -> Iterable[Row]:
 def _conflicts(status: StatusView) -> Iterable[Row]:
     for c in status.conflicts:
         until = output.clock(c.backing_off_until)
-        yield c.expected, c.found, str(c.count), until, c.path, c.likely
+        file = f"{c.path}, likely by {c.likely}" if c.likely else c.path
+        yield c.expected, c.found, str(c.count), until, file
 
 
 def _refused(status: StatusView) -> Iterable[Row]:
@@ -261,7 +262,7 @@ _TABLES: tuple[tuple[str, Row, Callable[[StatusView], Iterable[Row]]], ...] = (
     ("Listening", ("NAME", "ADDRESS", "LISTENING", "ERROR"), _endpoints),
     (
         "Conflicts with other writers",
-        ("EXPECTED", "FOUND", ">TIMES", "HANDS OFF UNTIL", "FILE", "LIKELY BY"),
+        ("EXPECTED", "FOUND", ">TIMES", "HANDS OFF UNTIL", "FILE"),
         _conflicts,
     ),
     ("Refused inputs", ("SUBJECT", ">TIMES", "WHAT"), _refused),

@@ -131,6 +131,14 @@ def test_other_values_and_other_places_are_conflicts(
     assert world.actuator.conflicts()
 
 
+def test_nobody_sets_up_a_class_while_koordlet_starts(world: World) -> None:
+    want = (BE, QUOTA, 50_000)
+    world.want("be", want)
+    world.cgroups.write(BE, QUOTA, 70_000)
+    world.want("be", want)
+    assert world.actuator.conflicts()
+
+
 def test_a_runtime_that_sets_up_what_it_has_made_gives_the_original(world: World) -> None:
     want = (SCOPE, MIN, 64 << 20)
     world.want("memory", want)
