@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from koordlet.decision.given import Given
-from koordlet.decision.resource import CFS_PERIOD_US, Resource, Value
+from koordlet.decision.resource import MIN_SHARES, UNLIMITED, Resource, Value
 from koordlet.decision.snapshot import Resources
 from koordlet.protocol.qos import KubeQoS
 
@@ -32,13 +32,26 @@ class ContainerFacts(msgspec.Struct, frozen=True):
     """The cgroup inside, in which the runtime keeps its processes and writes its limits again."""
 
 
-def resized(values: Mapping[Resource, Value]) -> Resources:
-    """Return what a pod will have as a whole, by what a runtime was told to write."""
-    quota_us, period_us = values.get(Resource.CPU_QUOTA_US), values.get(Resource.CPU_PERIOD_US)
-    if not isinstance(quota_us, int) or quota_us <= 0:
-        return Resources()
-    period_us = period_us if isinstance(period_us, int) and period_us > 0 else CFS_PERIOD_US
-    return Resources(limit_cpu_milli=quota_us * 1000 // period_us)
+_OF_PODS = (Resource.CPU_SHARES, Resource.CPU_QUOTA_US, Resource.MEMORY_LIMIT)
+
+
+def asked_for_pod(
+    values: Mapping[Resource, Value], overhead: Mapping[Resource, Value]
+) -> Mapping[Resource, Value] | None:
+    """Return what kubelet asks for a pod as a whole, of what it tells a runtime of its containers
+    together (or of pod-level resources instead) and of its overhead; None where it tells
+    nothing."""
+    found: dict[Resource, Value] = {}
+    for resource in _OF_PODS:
+        value, more = values.get(resource), overhead.get(resource, 0)
+        if not isinstance(value, int) or not isinstance(more, int):
+            continue
+        if resource is Resource.CPU_SHARES:  # kubelet's least stands for none
+            value = max(sum(each for each in (value, more) if each > MIN_SHARES), MIN_SHARES)
+        else:
+            value = value + more if min(value, more) >= 0 else UNLIMITED
+        found[resource] = value
+    return found or None
 
 
 class PodFacts(msgspec.Struct, frozen=True):
@@ -58,6 +71,8 @@ class PodFacts(msgspec.Struct, frozen=True):
     labels: Mapping[str, str] | None = None
     annotations: Mapping[str, str] | None = None
     resources: Resources | None = None
+    requested: Mapping[Resource, Value] | None = None
+    """What kubelet asked the runtime for as a whole, overhead included."""
     host_network: bool | None = None
     ips: tuple[str, ...] | None = None
     runtime_handler: str | None = None

@@ -181,6 +181,9 @@ class Pod(msgspec.Struct, frozen=True):
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
     resources: Resources = Resources()
+    requested: Mapping[Resource, Value] = msgspec.field(default_factory=dict)
+    """What kubelet asked the runtime for as a whole, overhead included; empty: nobody has seen
+    it."""
     pinned_cpus: CPUSet | None = None
     """CPUs of annotation ``scheduling.koordinator.sh/resource-status``."""
     on_binding_node: bool = False

@@ -13,7 +13,7 @@ import msgspec
 
 from koordlet.decision.answer import Combined, HookFailedError
 from koordlet.decision.facts import ContainerFacts, PodFacts
-from koordlet.decision.resource import Resource
+from koordlet.decision.resource import Resource, Value
 from koordlet.decision.snapshot import Container, Pod, Wake, WakeKind
 from koordlet.decision.strategy import AnyHook, Level, Stage, Subject
 from koordlet.engine.engine import Engine
@@ -48,15 +48,13 @@ class Asked:
         if stage is Stage.REMOVE_POD_SANDBOX:
             self._reported[origin].remove_pod(pod.uid)
             return Combined()
-        resources = pod.resources
-        pod = msgspec.structs.replace(pod, resources=None)
-        self._reported[origin].upsert(pod)
+        is_resized = stage is Stage.UPDATE_POD
+        self._reported[origin].upsert(pod, is_resized=is_resized)
         known = self._engine.parts.state.asked(origin, pod)
         if known is None:
             return Combined()
-        if stage is Stage.UPDATE_POD:
-            limit_milli = resources.limit_cpu_milli if resources is not None else None
-            self._make_pod_room(origin, known, limit_milli)
+        if is_resized:
+            self._make_pod_room(origin, known, pod.requested or {})
             return Combined()
         return self._answer(origin, stage, Subject(Level.POD, known.cgroup, pod=known))
 
@@ -127,11 +125,11 @@ class Asked:
                 engine.amend(delivery.plans(subject, each), snapshot)
         return combined
 
-    def _make_pod_room(self, origin: str, pod: Pod, limit_milli: int | None) -> None:
+    def _make_pod_room(self, origin: str, pod: Pod, requested: Mapping[Resource, Value]) -> None:
         """Make room for a smaller quota of the pod as a whole, written when kubelet has the
         answer."""
         snapshot = self._engine.snapshot(Wake(WakeKind.ASKED, f"{origin} resize"))
-        quota_us = told_us(snapshot.in_force, pod.cgroup, {}, limit_milli)
+        quota_us = told_us(snapshot.in_force, pod.cgroup, requested, None)
         if quota_us is not None:
             plan = make_pod_room(CPU_BURST, snapshot.in_force, pod, quota_us)
             if plan is not None:

@@ -16,7 +16,6 @@ import msgspec
 import structlog
 
 from koordlet.decision.answer import Ask, Combined
-from koordlet.decision.facts import resized
 from koordlet.decision.strategy import Stage
 from koordlet.hooks.delivery import cri_fields
 from koordlet.hookserver.calls import StageCalls
@@ -81,9 +80,6 @@ class Answers:
     def _pod(self, stage: Stage, request: Any) -> Any:
         """What the hooks change."""
         pod = sandbox_facts(request)
-        if stage is Stage.UPDATE_POD:
-            resources = resized(resource_values(request.resources))
-            pod = msgspec.structs.replace(pod, resources=resources)
         combined = self._ask.pod(ORIGIN, stage, pod)
         if stage is Stage.STOP_POD_SANDBOX:
             self._requested.forget_pod(pod.uid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from koordlet.decision.facts import ContainerFacts, PodFacts
+from koordlet.decision.facts import ContainerFacts, PodFacts, asked_for_pod
 from koordlet.decision.resource import UNLIMITED, Resource, Value
 from koordlet.hooks.delivery import FIELDS
 from koordlet.state.runtimes import container_cgroup, pod_cgroup
@@ -27,6 +27,7 @@ def sandbox_facts(request: Any) -> PodFacts:
         namespace=request.pod_meta.namespace or None,
         labels=dict(request.labels),
         annotations=dict(request.annotations),
+        requested=asked_for_pod(*map(resource_values, (request.resources, request.overhead))),
         runtime_handler=request.runtime_handler or None,
     )
 

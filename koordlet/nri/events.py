@@ -13,11 +13,11 @@ from typing import Any, Protocol
 import msgspec
 
 from koordlet.decision.answer import Ask, Combined
-from koordlet.decision.facts import ContainerFacts, PodFacts, resized
+from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.resource import Resource, Value
 from koordlet.decision.strategy import Stage
 from koordlet.nri import changes, fields
-from koordlet.nri.facts import container_facts, container_id, pod_facts, pod_uid
+from koordlet.nri.facts import container_facts, container_id, pod_facts, pod_uid, requested_of_pod
 from koordlet.wire.pb import nri_pb2 as pb
 
 ORIGIN = "nri"
@@ -103,16 +103,17 @@ class Events:
     def update_container(self, pod: Any, container: Any, resources: Any) -> Any | None:
         """``ContainerUpdate``, None for no change. What ``resources`` leave open stays as kubelet
         asked for it before."""
-        asked = fields.requested(pb.LinuxContainerUpdate(resources=resources))
+        asked = fields.requested_of(resources)
         asked = {**(self._requested(container) or {}), **asked}
         combined = self._container(Stage.UPDATE_CONTAINER, pod, container, asked)
         return changes.answer_to_update(combined, container, resources)
 
-    def update_pod(self, pod: Any, resources: Any) -> None:
+    def update_pod(self, pod: Any, resources: Any, overhead: Any) -> None:
         """The pod gets other limits as a whole as soon as this returns."""
-        asked = fields.requested(pb.LinuxContainerUpdate(resources=resources))
         self._know(pod, _uid_of(pod))
-        facts = msgspec.structs.replace(pod_facts(pod, self.runtime), resources=resized(asked))
+        facts = msgspec.structs.replace(
+            pod_facts(pod, self.runtime), requested=requested_of_pod(resources, overhead)
+        )
         self._ask.pod(ORIGIN, Stage.UPDATE_POD, facts)
 
     def event(self, number: int, pod: Any | None, container: Any | None) -> None:

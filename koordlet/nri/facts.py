@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from koordlet.decision import given
-from koordlet.decision.facts import ContainerFacts, PodFacts
+from koordlet.decision.facts import ContainerFacts, PodFacts, asked_for_pod
 from koordlet.decision.given import Given
 from koordlet.decision.resource import Resource, Value
 from koordlet.kernel.cgroup.kubepods import classify
+from koordlet.nri import fields
 
 UID_LABEL = "io.kubernetes.pod.uid"
 _SCHEMES = frozenset({"containerd", "cri-o"})
@@ -42,12 +43,18 @@ def pod_facts(pod: Any, runtime: str, containers: tuple[ContainerFacts, ...] = (
         namespace=pod.namespace or None,
         labels=dict(pod.labels),
         annotations=dict(pod.annotations),
+        requested=requested_of_pod(pod.linux.pod_resources, pod.linux.pod_overhead),
         # A pod on the host's network is the one without a namespace of that type.
         host_network=all(each.type != "network" for each in namespaces) if namespaces else None,
         ips=tuple(pod.ips) or None,
         runtime_handler=pod.runtime_handler,
         containers=(_sandbox(pod, runtime), *containers) if pod.id else containers,
     )
+
+
+def requested_of_pod(resources: Any, overhead: Any) -> Mapping[Resource, Value] | None:
+    """``resources``, ``overhead``: ``LinuxResources``."""
+    return asked_for_pod(fields.requested_of(resources), fields.requested_of(overhead))
 
 
 def container_facts(

@@ -42,13 +42,18 @@ def write(message: Any, path: str, value: Value) -> None:
 
 
 def requested(linux: Any) -> dict[Resource, Value]:
-    """What a ``LinuxContainer`` or ``LinuxContainerUpdate`` asks for. Runtimes send 0 for what
-    kubelet left open; ``oom_score_adj`` alone has a 0 that means something."""
+    """Return what a ``LinuxContainer`` asks for."""
+    found = requested_of(linux.resources)
+    for resource, path in PATHS.items():
+        if not path.startswith(RESOURCES) and (value := read(linux, path)) is not None:
+            found[resource] = value
+    return found
+
+
+def requested_of(resources: Any) -> dict[Resource, Value]:
+    """Return what ``LinuxResources`` ask for. Runtimes send 0 for what kubelet left open."""
     found = {}
     for resource, path in PATHS.items():
-        if path.partition(".")[0] not in linux.DESCRIPTOR.fields_by_name:
-            continue
-        value = read(linux, path)
-        if value is not None and (value != 0 or not path.startswith(RESOURCES)):
+        if path.startswith(RESOURCES) and (value := read(resources, path[len(RESOURCES) :])):
             found[resource] = value
     return found

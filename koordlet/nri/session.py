@@ -243,7 +243,9 @@ class Session:
         self._status.count("UpdatePodSandbox")
         self._guarded(
             "UpdatePodSandbox",
-            lambda: self._events.update_pod(request.pod, request.linux_resources),
+            lambda: self._events.update_pod(
+                request.pod, request.linux_resources, request.overhead_linux_resources
+            ),
         )
         return pb.UpdatePodSandboxResponse()
 

@@ -254,6 +254,7 @@ def _build(known: _Known, on_binding_node: bool) -> Pod | None:
         labels=facts.labels or {},
         annotations=facts.annotations or {},
         resources=read.resources,
+        requested=facts.requested or {},
         pinned_cpus=read.pinned_cpus,
         on_binding_node=on_binding_node,
         host_network=facts.host_network,

@@ -93,17 +93,20 @@ class ReportedSource:
         found = (Fault(f"source {self.name}", "", each) for each in wrong if each)
         return (*found, *self._table.faults())
 
-    def upsert(self, pod: PodFacts, container: ContainerFacts | None = None) -> PodFacts:
+    def upsert(
+        self, pod: PodFacts, container: ContainerFacts | None = None, *, is_resized: bool = False
+    ) -> PodFacts:
         """What ``pod`` and ``container``, which is one of its own, leave open stays as it was
         reported before; so do containers that are not listed.
 
         Returns all that was reported of the pod. ``as_of`` None: its labels and annotations are of
         now, or of when they were first reported as they are. A container without an id is yet to
-        be created; one that has neither id nor name is not remembered.
+        be created; one that has neither id nor name is not remembered. ``is_resized``: what was
+        asked for the pod as a whole is news.
         """
         if container is not None:
             pod = msgspec.structs.replace(pod, containers=(*pod.containers, container))
-        reported = self._upsert(pod)
+        reported = self._upsert(pod, is_resized=is_resized)
         self._settle({pod.uid})
         return reported
 
@@ -131,10 +134,13 @@ class ReportedSource:
             )
             self._settle({pod_uid})
 
-    def _upsert(self, pod: PodFacts) -> PodFacts:
+    def _upsert(self, pod: PodFacts, *, is_resized: bool = False) -> PodFacts:
         pod = bounded(pod)
         now_s = self._host.monotonic()
         old = self._table.get(pod.uid)
+        if old is not None and self._lists and not is_resized and _sandbox(pod) == _sandbox(old):
+            # After a resize a runtime goes on telling what it was created with (containerd 2.4).
+            pod = msgspec.structs.replace(pod, requested=old.requested or pod.requested)
         containers = {container_key(c): c for c in old.containers} if old is not None else {}
         self._reported_s[pod.uid] = now_s
         for container in pod.containers:
@@ -210,6 +216,11 @@ def _container(old: ContainerFacts | None, new: ContainerFacts) -> ContainerFact
     if old.requested and new.requested:
         merged = msgspec.structs.replace(merged, requested={**old.requested, **new.requested})
     return merged if "://" in new.id else msgspec.structs.replace(merged, id=old.id)
+
+
+def _sandbox(pod: PodFacts) -> str:
+    """Return the id of its sandbox, empty where it is not told."""
+    return next((bare_id(each.id) for each in pod.containers if each.is_sandbox), "")
 
 
 def _labels_differ(old: PodFacts, new: PodFacts) -> bool:

@@ -400,7 +400,7 @@ def test_the_budget_of_a_pod_makes_room_before_kubelet_lowers_its_own_limit(
     world.run(2)
     with pytest.raises(OSError, match="Invalid argument"):
         world.parts.cgroups.write(made.pod, QUOTA, 145_000)
-    resized = msgspec.structs.replace(pod, resources=Resources(limit_cpu_milli=1450))
+    resized = msgspec.structs.replace(pod, requested={QUOTA: 145_000})
     ask.pod(origin, Stage.UPDATE_POD, resized)
     world.parts.cgroups.write(made.pod, QUOTA, 145_000)
     world.run(5)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from koordlet.decision.given import Given
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import Resources
 from koordlet.decision.strategy import Stage
 from koordlet.nri.events import Events
 from koordlet.wire.pb import nri_pb2 as nri
@@ -139,11 +138,22 @@ def test_what_a_container_was_created_with_is_told_once_it_is() -> None:
     assert "secret" not in repr(world.pods) + repr(told)
 
 
-def test_a_pod_that_is_resized_as_a_whole_is_asked_about_with_its_new_limit() -> None:
+def test_a_pod_is_told_of_with_what_kubelet_asks_for_as_a_whole() -> None:
+    """Also as it is resized, with the quota that kubelet is about to write."""
     world = World()
     seen = events(world)
+    whole, more = cpu(shares=2, quota=0), cpu(shares=51, quota=5_000)
+    whole.memory.limit.value, more.memory.limit.value = 300, 20
+    pod = sandbox()
+    pod.linux.pod_resources.CopyFrom(whole)
+    pod.linux.pod_overhead.CopyFrom(more)
+    seen.event(nri.RUN_POD_SANDBOX, pod, None)
+    asked = {Resource.CPU_SHARES: 51, Resource.MEMORY_LIMIT: 320}
+    assert world.asked[-1][1].requested == asked
+    for quota, expected in ((45_000, 50_000), (-1, -1)):
+        seen.update_pod(pod, cpu(shares=512, quota=quota), more)
+        (_, told, none) = world.asked[-1]
+        assert world.stages[-1] is Stage.UPDATE_POD and none is None
+        assert told.requested == {Resource.CPU_SHARES: 563, Resource.CPU_QUOTA_US: expected}
     seen.event(nri.RUN_POD_SANDBOX, sandbox(), None)
-    seen.update_pod(sandbox(), cpu(quota=45_000))
-    (_, pod, none) = world.asked[-1]
-    assert world.stages[-1] is Stage.UPDATE_POD and none is None
-    assert pod.resources == Resources(limit_cpu_milli=450)
+    assert world.asked[-1][1].requested is None

@@ -95,9 +95,7 @@ def test_zero_is_nothing_that_was_asked_for() -> None:
         Resource.OOM_SCORE_ADJ: 0,
     }
     assert fields.requested(nri.LinuxContainer()) == {}
-    assert fields.requested(nri.LinuxContainerUpdate(resources=cpu(quota=-1))) == {
-        Resource.CPU_QUOTA_US: -1
-    }
+    assert fields.requested_of(cpu(quota=-1)) == {Resource.CPU_QUOTA_US: -1}
 
 
 @pytest.mark.parametrize("path", [each.nri for each in FIELDS.values() if each.nri])

@@ -24,10 +24,15 @@ def asked(shares: int | None = None, memory: int | None = None, **fields: object
     return Container("c", "c", requested=requested, **fields)  # type: ignore[arg-type]
 
 
+def told(shares: int, memory: int | None = None) -> dict[Resource, int]:
+    return dict(asked(shares, memory).requested)
+
+
 def pod(qos: KubeQoS, *containers: Container, **fields: object) -> Pod:
     return Pod("u", "u", qos, containers, **fields)  # type: ignore[arg-type]
 
 
+MORE = Request(1000, GIB)
 BURSTABLE, GUARANTEED, BEST_EFFORT = KubeQoS.BURSTABLE, KubeQoS.GUARANTEED, KubeQoS.BEST_EFFORT
 
 
@@ -47,6 +52,15 @@ BURSTABLE, GUARANTEED, BEST_EFFORT = KubeQoS.BURSTABLE, KubeQoS.GUARANTEED, Kube
         (
             pod(GUARANTEED, Container("c", "c", resources=Resources(500, 500, None, GIB))),
             Request(500, GIB),
+        ),
+        # Pod-level resources: kubelet gives a container without its own those of the pod.
+        (pod(BURSTABLE, asked(1024), asked(1024), requested=told(512, GIB)), Request(500, None)),
+        (pod(BURSTABLE, asked(2), requested=told(512)), Request(500, None)),
+        (pod(GUARANTEED, asked(1024, GIB), asked(1024), requested=told(1024, GIB)), MORE),
+        (pod(GUARANTEED, asked(), requested=told(1024, -1)), Request(1000, None)),
+        (
+            pod(BURSTABLE, requested=told(512), resources=Resources(700, None, GIB)),
+            Request(700, GIB),
         ),
         (pod(BEST_EFFORT, asked(2)), Request(0, 0)),
     ],

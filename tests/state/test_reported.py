@@ -63,6 +63,28 @@ def test_what_is_left_open_stays(world: World) -> None:
     assert known.containers == (container(requested=asked, is_sandbox=False),)
 
 
+def test_what_a_pod_was_resized_to_stays_though_its_runtime_tells_what_it_was_created_with(
+    world: World,
+) -> None:
+    world.host.make_cgroup(f"{POD}/aa")
+    source = told(world)
+
+    def named(shares: int, sandbox: str = "aa") -> PodFacts:
+        own = ContainerFacts(sandbox, cgroup=f"{POD}/aa", is_sandbox=True)
+        return pod(requested={Resource.CPU_SHARES: shares}, containers=(own,))
+
+    def known() -> object:
+        return source.pods()[0].requested
+
+    source.upsert(named(7))
+    source.upsert(named(5), is_resized=True)
+    source.upsert(named(7), container(id="bb", cgroup=f"{POD}/bb"))
+    source.replace([named(7)])
+    assert known() == {Resource.CPU_SHARES: 5}
+    source.upsert(named(7, sandbox="containerd://cc"))
+    assert known() == {Resource.CPU_SHARES: 7}
+
+
 def test_labels_keep_their_time_until_they_change() -> None:
     world = make_world()
     world.host.make_cgroup(POD)

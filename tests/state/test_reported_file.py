@@ -96,7 +96,7 @@ def test_it_does_not_grow_for_ever(tmp_path: Path) -> None:
     for number in range(5000):
         pod = PodFacts(uid=str(number % 7), name=str(number))
         file.save({pod.uid: pod}, [pod.uid])
-    assert len(path.read_bytes().splitlines()) < 1100
+    assert path.stat().st_size < 1 << 20
     assert len(loaded(path)) == 7
 
 
