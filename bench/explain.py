@@ -24,8 +24,8 @@ import msgspec
 
 from bench.figures import Figure, quantile
 from bench.hooks_node import Node
-from koordlet.admin import model as m
 from koordlet.admin.daemon import Lookup
+from koordlet.admin.model.events import ExplainView
 from koordlet.admin.server import AdminServer
 from koordlet.decision.record import Kind, Record
 from koordlet.decision.why import Input, Why
@@ -201,7 +201,7 @@ def _fill(node: Node, records: int) -> None:
         raise RuntimeError(f"the log holds {log.records} records, not {records}")
 
 
-def _before(engine: Engine, target: str, limit: int) -> Lookup[m.ExplainView]:
+def _before(engine: Engine, target: str, limit: int) -> Lookup[ExplainView]:
     """All of it at once, on the loop: each line that may be about a file that was found before is
     decoded."""
 
@@ -226,5 +226,5 @@ def _before(engine: Engine, target: str, limit: int) -> Lookup[m.ExplainView]:
                 files.add((record.cgroup, record.resource))
                 needles.add(needle(record.cgroup))
             found.append(record)
-    view = m.ExplainView(target=target, matched=target, decisions=tuple(found))
+    view = ExplainView(target=target, matched=target, decisions=tuple(found))
     return lambda pause=no_pause: view

@@ -8,13 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from koordlet.admin.cluster import NODE_SLO_DEFINITION, ClusterView
-from koordlet.admin.model import (
-    CheckState,
-    CheckView,
-    CollectorView,
-    StatusView,
-    VerdictState,
-)
+from koordlet.admin.model.doctor import CheckState, CheckView
+from koordlet.admin.model.status import CollectorView, StatusView, VerdictState
 from koordlet.admin.nri_check import nri_check
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Capability

@@ -15,11 +15,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from koordlet.admin import DEFAULT_SOCKET, model
+from koordlet.admin import DEFAULT_SOCKET
 from koordlet.admin.blame import BlameView, WhyView
 from koordlet.admin.devices import DevicesView
+from koordlet.admin.model.configuration import ConfigView, ReloadView
+from koordlet.admin.model.doctor import DoctorView
+from koordlet.admin.model.events import EventView, ExplainView
+from koordlet.admin.model.status import StatusView
+from koordlet.admin.model.usage import PodView, TopView
 from koordlet.admin.prediction import PredictView
-from koordlet.admin.ranges import RangeView
+from koordlet.admin.ranges import QueryView, RangeView
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, RestoreView, ResumedView
@@ -64,7 +69,7 @@ class RefusedError(Exception):
 
 
 class _Pods(msgspec.Struct, frozen=True):
-    pods: tuple[model.PodView, ...]
+    pods: tuple[PodView, ...]
 
 
 class Client:
@@ -99,15 +104,15 @@ class Client:
         if self._replaces:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def status(self) -> model.StatusView:
-        return self._call("Status", self._pb.StatusRequest(), model.StatusView)
+    def status(self) -> StatusView:
+        return self._call("Status", self._pb.StatusRequest(), StatusView)
 
-    def pods(self) -> tuple[model.PodView, ...]:
+    def pods(self) -> tuple[PodView, ...]:
         return self._call("Pods", self._pb.PodsRequest(), _Pods).pods
 
-    def explain(self, target: str, limit: int) -> model.ExplainView:
+    def explain(self, target: str, limit: int) -> ExplainView:
         request = self._pb.ExplainRequest(target=encodable(target), limit=limit)
-        return self._call("Explain", request, model.ExplainView)
+        return self._call("Explain", request, ExplainView)
 
     def query(
         self,
@@ -116,12 +121,12 @@ class Client:
         window_s: float,
         aggregate: str,
         until: float | None = None,
-    ) -> model.QueryView:
+    ) -> QueryView:
         """``until``: unix time that the window ends at; None: now."""
         request = self._pb.QueryRequest(
             kind=kind, match=match, window_s=window_s, aggregate=aggregate, until=until
         )
-        return self._call("Query", request, model.QueryView, SEARCH_TIMEOUT_S)
+        return self._call("Query", request, QueryView, SEARCH_TIMEOUT_S)
 
     def query_range(
         self,
@@ -142,8 +147,8 @@ class Client:
         request = self._pb.BlameRequest(target=encodable(target), window_s=window_s)
         return self._call("Blame", request, BlameView)
 
-    def doctor(self) -> model.DoctorView:
-        return self._call("Doctor", self._pb.DoctorRequest(), model.DoctorView)
+    def doctor(self) -> DoctorView:
+        return self._call("Doctor", self._pb.DoctorRequest(), DoctorView)
 
     def hooks(self, target: str) -> HooksView:
         return self._call("Hooks", self._pb.HooksRequest(target=encodable(target)), HooksView)
@@ -180,15 +185,15 @@ class Client:
         request = self._pb.ResumeRequest(owners=owners, cgroups=cgroups)
         return self._call("Resume", request, ResumedView)
 
-    def config(self) -> model.ConfigView:
-        return self._call("ConfigShow", self._pb.ConfigShowRequest(), model.ConfigView)
+    def config(self) -> ConfigView:
+        return self._call("ConfigShow", self._pb.ConfigShowRequest(), ConfigView)
 
-    def reload(self) -> model.ReloadView:
-        return self._call("Reload", self._pb.ReloadRequest(), model.ReloadView)
+    def reload(self) -> ReloadView:
+        return self._call("Reload", self._pb.ReloadRequest(), ReloadView)
 
-    def top(self, interval_s: float) -> Iterator[model.TopView]:
+    def top(self, interval_s: float) -> Iterator[TopView]:
         """Frames until closed or the daemon stops (NotReachableError)."""
-        return self._stream("Top", self._pb.TopRequest(interval_s=interval_s), model.TopView)
+        return self._stream("Top", self._pb.TopRequest(interval_s=interval_s), TopView)
 
     def why(self, target: str, at: float | None = None) -> WhyView:
         """``at``: unix seconds; None: now."""
@@ -202,11 +207,11 @@ class Client:
         follow: bool,
         kinds: Sequence[str] = (),
         subject: str = "",
-    ) -> Iterator[model.EventView]:
+    ) -> Iterator[EventView]:
         request = self._pb.EventsRequest(
             since=since, follow=follow, kinds=kinds, subject=encodable(subject)
         )
-        return self._stream("Events", request, model.EventView)
+        return self._stream("Events", request, EventView)
 
     def _call(
         self, method: str, request: Any, view: type[V], timeout_s: float = CALL_TIMEOUT_S

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from koordlet.admin.model import ColdView
+from koordlet.admin.model.usage import ColdView
 from koordlet.collectors.cold.groups import Kinds
 from koordlet.decision.metrics import Metric
 

@@ -6,19 +6,13 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from koordlet.admin.blame import BlameView, WhyView
-from koordlet.admin.model import (
-    ConfigView,
-    DoctorView,
-    EventView,
-    ExplainView,
-    PodView,
-    QueryView,
-    ReloadView,
-    StatusView,
-    TopView,
-)
+from koordlet.admin.model.configuration import ConfigView, ReloadView
+from koordlet.admin.model.doctor import DoctorView
+from koordlet.admin.model.events import EventView, ExplainView
+from koordlet.admin.model.status import StatusView
+from koordlet.admin.model.usage import PodView, TopView
 from koordlet.admin.prediction import PredictView
-from koordlet.admin.ranges import RangeView
+from koordlet.admin.ranges import QueryView, RangeView
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, RestoreView, ResumedView

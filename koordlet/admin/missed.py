@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from koordlet.admin.model import CheckState, CheckView
+from koordlet.admin.model.doctor import CheckState, CheckView
 
 SHOWN = 20
 """Pods, and of each pod findings, in full."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from koordlet.admin.model import CheckState, CheckView
+from koordlet.admin.model.doctor import CheckState, CheckView
 from koordlet.admin.runtime import NriView
 
 NAME = "NRI"

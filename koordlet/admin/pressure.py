@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from koordlet.admin.model import PressureView
+from koordlet.admin.model.usage import PressureView
 
 PRESSED_PERCENT = 20.0
 """From here on latency-sensitive work suffers from a pressure; half of it is worth a look."""

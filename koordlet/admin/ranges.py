@@ -1,4 +1,4 @@
-"""Series over time, as data; the second half of ``koordlet.admin.model``."""
+"""Series, newest or over time, as data."""
 
 from __future__ import annotations
 
@@ -30,3 +30,20 @@ class RangeView(msgspec.Struct, frozen=True, kw_only=True):
     coarse_until: float | None = None
     oldest: float | None = None
     newest: float | None = None
+
+
+class SeriesView(msgspec.Struct, frozen=True, kw_only=True):
+    """``age_s`` of the newest sample used, ``count`` of the samples used."""
+
+    labels: Mapping[str, str]
+    value: float
+    age_s: float
+    count: int
+
+
+class QueryView(msgspec.Struct, frozen=True, kw_only=True):
+    kind: str
+    unit: str
+    aggregate: str
+    window_s: float
+    series: tuple[SeriesView, ...] = ()

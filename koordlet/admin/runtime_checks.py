@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from koordlet.actuator.sharing import SHARERS
-from koordlet.admin.model import CheckState, CheckView
+from koordlet.admin.model.doctor import CheckState, CheckView
 from koordlet.admin.nri_check import LATE
 from koordlet.admin.runtime_config import (
     CONTAINERD_CONFIG,

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from koordlet.admin.daemon import InvalidError
-from koordlet.admin.model import QueryView, SeriesView
-from koordlet.admin.ranges import RangeSeries, RangeView
+from koordlet.admin.ranges import QueryView, RangeSeries, RangeView, SeriesView
 from koordlet.decision.metrics import Aggregate, Metric
 from koordlet.kernel.background import Pause, no_pause
 from koordlet.protocol.decode import nearest

@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator
 
 from koordlet.admin.blame import WaitingView
-from koordlet.admin.model import CheckState, Mode, StatusView, VerdictState, VerdictView
+from koordlet.admin.model.doctor import CheckState
+from koordlet.admin.model.status import Mode, StatusView, VerdictState, VerdictView
 from koordlet.admin.nri_check import nri_check
 from koordlet.admin.undo import PauseView
 

@@ -156,7 +156,7 @@ WRONG_COMMANDS: tuple[Command, ...] = (
                 action="append",
                 default=[],
                 metavar="KIND",
-                words="koordlet.admin.model:EventKind",
+                words="koordlet.admin.model.events:EventKind",
                 help="only such events: decision, eviction, alarm, conflict, refused-input, "
                 "workload, config or lifecycle. May be given several times",
             ),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from koordlet.admin.model import ArmedView, ConfigView, ReloadView
+from koordlet.admin.model.configuration import ConfigView, ReloadView
+from koordlet.admin.model.status import ArmedView
 from koordlet.cli import output
 from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit

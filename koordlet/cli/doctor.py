@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from koordlet.admin import checks
 from koordlet.admin.client import Client, NoAccessError, NotReachableError
-from koordlet.admin.model import CheckState, CheckView, DoctorView
+from koordlet.admin.model.doctor import CheckState, CheckView, DoctorView
 from koordlet.admin.runtime_checks import runtime_checks, sharers
 from koordlet.cli import output
 from koordlet.cli.arguments import DEFAULT_PROXY_SOCKET

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from koordlet.admin.daemon import InvalidError, NotFoundError
-from koordlet.admin.model import EventKind, EventView
+from koordlet.admin.model.events import EventKind, EventView
 from koordlet.decision.cgroups import inside
 from koordlet.diagnosis.explained import Meaning
 from koordlet.diagnosis.targets import completed

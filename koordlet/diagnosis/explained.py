@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from koordlet.actuator.sharing import shared_with
 from koordlet.admin.daemon import NotFoundError
-from koordlet.admin.model import ExplainView
+from koordlet.admin.model.events import ExplainView
 from koordlet.decision.cgroups import inside
 from koordlet.decision.names import encodable, meant, shown
 from koordlet.decision.record import Record

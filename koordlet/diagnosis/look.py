@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from koordlet.admin import series
-from koordlet.admin.model import QueryView, SeriesView
+from koordlet.admin.ranges import QueryView, SeriesView
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Aggregate, Metric
 from koordlet.kernel.background import Pause, no_pause

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from koordlet.admin.model import PodKind, QueryView
+from koordlet.admin.ranges import QueryView
 from koordlet.decision.metrics import (
     HOST_APPLICATION_INFO,
     IDENTITY_REPEAT_S,
@@ -14,6 +14,7 @@ from koordlet.decision.metrics import (
     POD_INFO,
 )
 from koordlet.decision.names import harmless
+from koordlet.decision.record import PodKind
 from koordlet.protocol.qos import QoSClass
 
 AFTER_S = 10.0

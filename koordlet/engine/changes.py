@@ -15,7 +15,7 @@ from koordlet.actuator.merge import Key
 from koordlet.actuator.outcome import Outcome
 from koordlet.actuator.restore import RestoreReport, Status, together
 from koordlet.actuator.sharing import likely
-from koordlet.admin.model import EventKind
+from koordlet.admin.model.events import EventKind
 from koordlet.collectors.base import Health
 from koordlet.config.load import Loaded
 from koordlet.decision.plan import Result

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 
-from koordlet.admin.model import EventKind, EventView
+from koordlet.admin.model.events import EventKind, EventView
 from koordlet.decision.record import Kind, Record, is_decision, is_done, text_of
 
 # A decision with its inputs takes some 2 KiB: 1 MiB, and half an hour of a busy node. Everything

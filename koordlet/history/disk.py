@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from koordlet.admin import series
 from koordlet.admin.client import Fault, RefusedError
 from koordlet.admin.daemon import InvalidError
-from koordlet.admin.model import EventView, QueryView
+from koordlet.admin.model.events import EventView
+from koordlet.admin.ranges import QueryView
 from koordlet.collectors import CATALOGUE
 from koordlet.diagnosis.held import Changed, File
 from koordlet.diagnosis.why import Left

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from koordlet.admin.model import EventKind, EventView
+from koordlet.admin.model.events import EventKind, EventView
 from koordlet.decision.names import harmless
 from koordlet.decision.record import Kind, Record, text_of
 from koordlet.history.verdicts import is_verdict, share_of

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from koordlet.admin.client import Fault, RefusedError
-from koordlet.admin.model import PodKind
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Metric
+from koordlet.decision.record import PodKind
 from koordlet.decision.snapshot import WHOLE_NODE
 from koordlet.diagnosis.who import Key, Node, Who, everybody, node
 from koordlet.drawing.clock import date, nice_step, stretch

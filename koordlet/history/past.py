@@ -11,13 +11,13 @@ import msgspec
 from koordlet.admin.caches import cycles_per_instruction, llc_bytes
 from koordlet.admin.client import Fault, RefusedError
 from koordlet.admin.cold import cold_of
-from koordlet.admin.model import ColdView, ContainerView, PodKind
+from koordlet.admin.model.usage import ColdView, ContainerView
 from koordlet.admin.pressure import pressure_of
 from koordlet.collectors.cold import groups as cold
 from koordlet.collectors.cold.collector import NODE_COLD_METHOD
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Metric
-from koordlet.decision.record import Record
+from koordlet.decision.record import PodKind, Record
 from koordlet.diagnosis.who import Key, Who, everybody, node, unnamed
 from koordlet.drawing.clock import date, span
 from koordlet.history.source import Range, Source

@@ -9,8 +9,8 @@ from typing import Protocol
 import msgspec
 
 from koordlet.admin.client import Client, Fault, RefusedError
-from koordlet.admin.model import EventView, QueryView
-from koordlet.admin.ranges import RangeView
+from koordlet.admin.model.events import EventView
+from koordlet.admin.ranges import QueryView, RangeView
 
 Match = Mapping[str, str]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from koordlet.admin.model import PodKind
 from koordlet.admin.pressure import PRESSED_PERCENT, THROTTLED_RATIO
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Metric
+from koordlet.decision.record import PodKind
 from koordlet.diagnosis.who import Key, Who
 from koordlet.drawing.clock import nice_step
 from koordlet.history.source import Range, Source

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from koordlet.admin.model import PodView, TopView
+from koordlet.admin.model.usage import PodView, TopView
 
 
 class PastPodView(PodView, frozen=True, kw_only=True):

@@ -9,9 +9,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from koordlet.admin.blame import culprit_title
-from koordlet.admin.model import PodKind
 from koordlet.decision.metrics import WAITS, WaitMetrics
 from koordlet.decision.names import harmless
+from koordlet.decision.record import PodKind
 from koordlet.diagnosis.who import Key, Who, unnamed
 from koordlet.history.source import Source
 from koordlet.history.verdicts import CPI, Verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from koordlet.admin.model import ArmedView
+from koordlet.admin.model.status import ArmedView
 from koordlet.config.load import Loaded
 from koordlet.config.part_tables import options_in
 from koordlet.decision.snapshot import EvictPolicy

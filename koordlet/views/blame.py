@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from koordlet.admin import blame as b
 from koordlet.admin.daemon import InvalidError, Lookup, NotFoundError
-from koordlet.admin.model import PodKind
 from koordlet.collectors import COLLECTORS
 from koordlet.collectors.runner import Runner
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import WAITS, Metric, WaitMetrics
 from koordlet.decision.names import shown
+from koordlet.decision.record import PodKind
 from koordlet.decision.snapshot import Application, Pod
 from koordlet.engine.engine import Engine
 from koordlet.kernel.background import Pause, no_pause

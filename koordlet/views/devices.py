@@ -12,7 +12,7 @@ from koordlet.admin.devices import (
     DeviceUserView,
     DeviceView,
 )
-from koordlet.admin.model import CheckState, CheckView
+from koordlet.admin.model.doctor import CheckState, CheckView
 from koordlet.decision.devices import (
     Gpu,
     GpuUser,

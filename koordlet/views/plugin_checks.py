@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from koordlet.admin.model import CheckState, CheckView
+from koordlet.admin.model.doctor import CheckState, CheckView
 from koordlet.config import plugins
 from koordlet.protocol.errors import join
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypedDict
 import msgspec
 
 from koordlet.admin.daemon import InvalidError, Lookup, NotFoundError
-from koordlet.admin.model import CheckState, CheckView
+from koordlet.admin.model.doctor import CheckState, CheckView
 from koordlet.admin.prediction import (
     PeakKind,
     PeakView,

@@ -8,17 +8,17 @@ from itertools import islice
 
 import msgspec
 
-from koordlet.admin import model as m
 from koordlet.admin import series
 from koordlet.admin.daemon import InvalidError, Lookup, NotFoundError
-from koordlet.admin.ranges import RangeView
+from koordlet.admin.model.events import EventView, ExplainView
+from koordlet.admin.ranges import QueryView, RangeView
 from koordlet.admin.runtime import HooksView
 from koordlet.admin.worker import Worker, in_turns
 from koordlet.collectors import CATALOGUE
 from koordlet.decision.cgroups import parent
 from koordlet.decision.metrics import Metric
 from koordlet.decision.names import shown
-from koordlet.decision.record import Record
+from koordlet.decision.record import PodKind, Record
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Container, Pod, Snapshot, Wake, WakeKind
 from koordlet.decision.strategy import Action
@@ -45,7 +45,7 @@ RECORDS_AT_ONCE = 200
 """Records of the log that are fetched at a time: 400 KiB."""
 
 
-def explain(engine: Engine, target: str, limit: int) -> Lookup[m.ExplainView]:
+def explain(engine: Engine, target: str, limit: int) -> Lookup[ExplainView]:
     """The latest decisions about a pod, application, container or cgroup, of an owner or a rule;
     ``node``: about everything. Raises NotFoundError, InvalidError."""
     parts = engine.parts
@@ -56,7 +56,7 @@ def explain(engine: Engine, target: str, limit: int) -> Lookup[m.ExplainView]:
     log, owners = parts.decisions.extent(), tuple(engine.runs)
     absent, time = parts.problems.get(f"{PART}{target}", ""), parts.host.time()
 
-    def look_up(pause: Pause = no_pause) -> m.ExplainView:
+    def look_up(pause: Pause = no_pause) -> ExplainView:
         known = Known(
             people(pods, applications),
             _meanings(pods, applications),
@@ -169,7 +169,7 @@ def people(pods: Iterable[Pod], applications: Iterable[Application]) -> dict[Key
     """Return those who are there, as the store names them."""
     found: dict[Key, Who] = {}
     for pod in pods:
-        key = m.PodKind.POD, pod.uid
+        key = PodKind.POD, pod.uid
         cgroup = shown(pod.cgroup)
         found[key] = Who(
             *key, pod.name, pod.namespace, "" if pod.awaits_labels else pod.qos, cgroup
@@ -178,8 +178,8 @@ def people(pods: Iterable[Pod], applications: Iterable[Application]) -> dict[Key
         if application.present:
             name, qos = application.name, application.qos or ""
             cgroup = shown(application.cgroup)
-            found[m.PodKind.APPLICATION, name] = Who(
-                m.PodKind.APPLICATION, name=name, qos=qos, cgroup=cgroup
+            found[PodKind.APPLICATION, name] = Who(
+                PodKind.APPLICATION, name=name, qos=qos, cgroup=cgroup
             )
     return found
 
@@ -212,13 +212,13 @@ def query(
     window_s: float,
     aggregate: str,
     until: float | None = None,
-) -> Lookup[m.QueryView]:
+) -> Lookup[QueryView]:
     """One number per series, over the time before ``until`` (None: now). Raises InvalidError."""
     metric = series.metric_of(_catalogue(parts), kind, match)
     how = series.aggregate_of(aggregate)
     window = series.window_of(window_s, parts.host.time() if until is None else until)
 
-    def look_up(pause: Pause = no_pause) -> m.QueryView:
+    def look_up(pause: Pause = no_pause) -> QueryView:
         return series.summary(parts.store, metric, match, window, how, pause)
 
     return look_up
@@ -259,7 +259,7 @@ def events(
     follow: bool,
     kinds: Collection[str] = (),
     subject: str = "",
-) -> AsyncIterator[m.EventView]:
+) -> AsyncIterator[EventView]:
     """The events of this run since a unix time. For the time before the oldest of them,
     the decision log answers, also of earlier runs; such events have the sequence number 0. With
     ``since`` 0 the log is left alone. ``kinds`` and ``subject``: as in ``diagnosis.events``. Raises
@@ -267,7 +267,7 @@ def events(
     known = _meanings(parts.state.pods(), parts.state.applications()) if subject else {}
     is_wanted = wanted(kinds, subject, known)
 
-    async def every() -> AsyncIterator[m.EventView]:
+    async def every() -> AsyncIterator[EventView]:
         if since > 0:
             until = parts.events.oldest
             async for record in _logged(parts.decisions.extent(), worker, since):
@@ -277,7 +277,7 @@ def events(
         async for event in parts.events.stream(since=since, follow=follow):
             yield event
 
-    async def chosen() -> AsyncIterator[m.EventView]:
+    async def chosen() -> AsyncIterator[EventView]:
         async for event in every():
             if is_wanted(event):
                 yield event

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TypedDict
 
-from koordlet.admin import model as m
 from koordlet.admin.caches import cycles_per_instruction, llc_bytes
 from koordlet.admin.cold import cold_of
 from koordlet.admin.daemon import Lookup
+from koordlet.admin.model.status import OwnUsageView
+from koordlet.admin.model.usage import ColdView, ContainerView, PodView, TopView
 from koordlet.admin.pressure import pressure_of
 from koordlet.collectors import COLLECTORS
 from koordlet.collectors.cold import groups as cold
@@ -20,7 +21,7 @@ from koordlet.config.part_tables import options_in
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Aggregate, Metric
 from koordlet.decision.names import shown
-from koordlet.decision.record import Record
+from koordlet.decision.record import PodKind, Record
 from koordlet.decision.resource import UNLIMITED, Resource
 from koordlet.decision.snapshot import Application, Node, Pod
 from koordlet.engine.engine import Engine
@@ -43,22 +44,22 @@ class _Throttled(TypedDict):
     throttled_why: str
 
 
-def pods(engine: Engine) -> Lookup[tuple[m.PodView, ...]]:
+def pods(engine: Engine) -> Lookup[tuple[PodView, ...]]:
     usage = Usage(engine)
 
-    def look_up(pause: Pause = no_pause) -> tuple[m.PodView, ...]:
+    def look_up(pause: Pause = no_pause) -> tuple[PodView, ...]:
         usage.pause = pause
         return usage.pods()
 
     return look_up
 
 
-def top(engine: Engine) -> Lookup[m.TopView]:
+def top(engine: Engine) -> Lookup[TopView]:
     usage, node = Usage(engine), engine.node()
     quota_cores = usage.be_quota_cores()
     decisions = engine.parts.events.recent_decisions(RECENT_DECISIONS)
 
-    def look_up(pause: Pause = no_pause) -> m.TopView:
+    def look_up(pause: Pause = no_pause) -> TopView:
         usage.pause = pause
         return usage.top(node, quota_cores, decisions)
 
@@ -82,14 +83,14 @@ class Usage:
         self._fresh_ms = int(3 * max(1.0, tick_s) * 1000)
         self._answers: dict[str, dict[tuple[str, ...], float]] = {}
 
-    def own(self) -> m.OwnUsageView:
+    def own(self) -> OwnUsageView:
         daemon = self._engine.loaded.config.daemon
         try:
             rss = self_usage(self._parts.host, self._engine.loaded.config.paths.proc_root)
             memory, files = rss.rss_bytes, rss.open_files
         except (OSError, ValueError):
             memory, files = 0, 0
-        return m.OwnUsageView(
+        return OwnUsageView(
             cpu_cores=self.latest(k.KOORDLET_CPU_USAGE, slow=True).get((), 0.0),
             rss_bytes=memory,
             open_files=files,
@@ -97,7 +98,7 @@ class Usage:
             memory_budget_bytes=daemon.memory_budget_bytes or None,
         )
 
-    def pods(self) -> tuple[m.PodView, ...]:
+    def pods(self) -> tuple[PodView, ...]:
         found = []
         for application in self._applications:
             self.pause()
@@ -112,13 +113,13 @@ class Usage:
         node: Node,
         be_quota_cores: float | None,
         decisions: tuple[Record, ...],
-    ) -> m.TopView:
+    ) -> TopView:
         used = self.latest(k.NODE_CPU_USAGE).get(())
         memory = self.latest(k.NODE_MEMORY_USAGE).get(())
         ls, be = self.classes()
         limit_milli = self.latest(k.NODE_BE).get(("cpu", "real-limit"))
         limit = limit_milli / 1000 if limit_milli is not None else None
-        return m.TopView(
+        return TopView(
             time=self._now_ms / 1000,
             node=node.name,
             cpu_capacity_cores=node.capacity_milli / 1000,
@@ -154,9 +155,9 @@ class Usage:
                 ls, be = (ls, be + cores) if is_be else (ls + cores, be)
         return (ls, be) if known else (None, None)
 
-    def _pod(self, pod: Pod) -> m.PodView:
-        return m.PodView(
-            kind=m.PodKind.POD,
+    def _pod(self, pod: Pod) -> PodView:
+        return PodView(
+            kind=PodKind.POD,
             uid=pod.uid,
             name=pod.name,
             namespace=pod.namespace,
@@ -174,7 +175,7 @@ class Usage:
             cycles_per_instruction=self._cycles_per_instruction.get(pod.uid),
             llc_bytes=_whole(self._llc_bytes.get(pod.uid)),
             containers=tuple(
-                m.ContainerView(
+                ContainerView(
                     id=container.id,
                     name=container.name,
                     cgroup=shown(container.cgroup),
@@ -189,10 +190,10 @@ class Usage:
             cold=self._cold(cold.OF_PODS, (pod.uid,)),
         )
 
-    def _application(self, application: Application) -> m.PodView:
+    def _application(self, application: Application) -> PodView:
         name = (application.name,)
-        return m.PodView(
-            kind=m.PodKind.APPLICATION,
+        return PodView(
+            kind=PodKind.APPLICATION,
             uid="",
             name=application.name,
             namespace="",
@@ -239,7 +240,7 @@ class Usage:
         used = [value for (who, *_), value in found.items() if who == subject] if found else []
         return sum(used) if used else None
 
-    def _cold(self, kinds: cold.Kinds, labels: tuple[str, ...]) -> m.ColdView | None:
+    def _cold(self, kinds: cold.Kinds, labels: tuple[str, ...]) -> ColdView | None:
         """None where nothing is known of it."""
         return cold_of(
             lambda metric: self.latest(metric, slow=True).get(labels), kinds, self.cold_method

@@ -16,11 +16,28 @@ from koordlet.actuator.journal.journal import Journal
 from koordlet.actuator.restore import damage_of
 from koordlet.actuator.sharing import likely
 from koordlet.admin import checks
-from koordlet.admin import model as m
 from koordlet.admin.blame import WaitingView
 from koordlet.admin.cluster import ClusterView
 from koordlet.admin.daemon import Lookup
 from koordlet.admin.missed import missed_checks
+from koordlet.admin.model.configuration import ConfigValueView, ConfigView, ReloadView
+from koordlet.admin.model.doctor import CheckView, DoctorView
+from koordlet.admin.model.status import (
+    AlarmView,
+    CollectorView,
+    ConfigState,
+    ConflictView,
+    DecisionLogView,
+    EndpointView,
+    JournalView,
+    Mode,
+    ProblemView,
+    RefusedInputView,
+    SourceView,
+    StatusView,
+    StrategyView,
+    TsdbView,
+)
 from koordlet.admin.runtime import NriView
 from koordlet.admin.verdict import verdict
 from koordlet.collectors.base import Describing
@@ -78,15 +95,15 @@ class Views:
         self._reload = reload
         self._started = engine.parts.host.time()
         self._started_s = engine.parts.host.monotonic()
-        self._endpoints: dict[str, m.EndpointView] = {}
-        self._reload_view = m.ReloadView(ok=True)
+        self._endpoints: dict[str, EndpointView] = {}
+        self._reload_view = ReloadView(ok=True)
         self._about: tuple[object, ...] = ()
         self._judged_s = -math.inf
         self._verdict = ""
         self.refused_connections: Counter[str] = Counter()
         self.nri_status: Status | None = None
         self.joined: Joined | None = None
-        self.config_state = m.ConfigState(file=engine.loaded.file, in_force_since=self._started)
+        self.config_state = ConfigState(file=engine.loaded.file, in_force_since=self._started)
         self.standings = standings.Standings()
         self.worker = engine.parts.worker
         # What needs nothing of this object (see admin.daemon.Daemon).
@@ -111,7 +128,7 @@ class Views:
     def listening(
         self, name: str, address: str, error: str = "", refused: Counter[str] | None = None
     ) -> None:
-        self._endpoints[name] = m.EndpointView(
+        self._endpoints[name] = EndpointView(
             name=name, address=address, listening=not error, error=error
         )
         if refused is not None:
@@ -119,12 +136,12 @@ class Views:
 
     def keep_out(self, errors: ConfigErrors) -> None:
         text = "; ".join(str(error) for error in errors.errors)
-        self.config_state = m.ConfigState(
+        self.config_state = ConfigState(
             file=self.config_state.file,
             in_force_since=self.config_state.in_force_since,
             error=text,
         )
-        self._reload_view = m.ReloadView(
+        self._reload_view = ReloadView(
             ok=False,
             errors=tuple(
                 Fault(f"{e.file}:{e.line}" if e.line else e.file, e.path, e.message)
@@ -135,8 +152,8 @@ class Views:
     def took(self, loaded: Loaded, found: Changes) -> None:
         now = self._engine.parts.host.time()
         since = now if found.changed else self.config_state.in_force_since
-        self.config_state = m.ConfigState(file=loaded.file, in_force_since=since)
-        self._reload_view = m.ReloadView(
+        self.config_state = ConfigState(file=loaded.file, in_force_since=since)
+        self._reload_view = ReloadView(
             ok=True, changed=found.changed, needs_restart=found.needs_restart
         )
 
@@ -182,23 +199,23 @@ class Views:
 
     # What callers ask (admin.daemon.Daemon)
 
-    def status(self) -> m.StatusView:
+    def status(self) -> StatusView:
         """The whole of it at once but what has ended, for the daemon itself: that is searched for
         on disk."""
         return self._look_up_status(diagnosed.suffering(self._engine))()
 
-    def look_up_status(self) -> Lookup[m.StatusView]:
+    def look_up_status(self) -> Lookup[StatusView]:
         suffering, ended = diagnosed.suffering(self._engine), diagnosed.ended(self._engine)
         look_up = self._look_up_status(suffering)
 
-        def whole(pause: Pause = no_pause) -> m.StatusView:
+        def whole(pause: Pause = no_pause) -> StatusView:
             return msgspec.structs.replace(look_up(pause), ended=ended(pause))
 
         return whole
 
     def _look_up_status(
         self, suffering: Callable[[Pause], tuple[WaitingView, ...]]
-    ) -> Lookup[m.StatusView]:
+    ) -> Lookup[StatusView]:
         found = self._without_verdict()
         armed = self._engine.parts.alarms.describe()
         heard = {
@@ -206,7 +223,7 @@ class Views:
             for source, each in self._engine.alarms_heard.items()
         }
 
-        def look_up(pause: Pause = no_pause) -> m.StatusView:
+        def look_up(pause: Pause = no_pause) -> StatusView:
             alarms = []
             for each in armed:
                 alarms.append(_alarm(each, *heard.get((each.kind, each.source), (0, None))))
@@ -216,25 +233,25 @@ class Views:
 
         return look_up
 
-    def _without_verdict(self) -> m.StatusView:
+    def _without_verdict(self) -> StatusView:
         """All that must be read on the event loop."""
         engine, parts, config = self._engine, self._engine.parts, self._engine.loaded.config
         now = parts.host.time()
         store = parts.store.status()
         healthy, why = self._journal_health()
-        return m.StatusView(
+        return StatusView(
             version=__version__,
             pid=os.getpid(),
             node=node_name(config),
             started=self._started,
             uptime_s=parts.host.monotonic() - self._started_s,
-            mode=m.Mode.OBSERVE if engine.observing else m.Mode.ENFORCE,
+            mode=Mode.OBSERVE if engine.observing else Mode.ENFORCE,
             ready=not self.not_ready(),
             not_ready=self.not_ready(),
             config=self.config_state,
             cgroup_layout=parts.cgroups.layout.kind,
             own=usage.Usage(engine).own(),
-            tsdb=m.TsdbView(
+            tsdb=TsdbView(
                 series=store.series,
                 memory_bytes=store.bytes_in_memory,
                 disk_bytes=store.bytes_on_disk,
@@ -243,14 +260,14 @@ class Views:
                 directory=tsdb_path(config),
                 error=store.why,
             ),
-            decision_log=m.DecisionLogView(
+            decision_log=DecisionLogView(
                 path=decisions_path(config),
                 records=parts.decisions.records,
                 disk_bytes=parts.decisions.disk_bytes,
                 dropped=parts.decisions.dropped,
                 error=parts.decisions.error,
             ),
-            journal=m.JournalView(
+            journal=JournalView(
                 path=journal_path(config),
                 entries=len(parts.journal.entries),
                 healthy=healthy,
@@ -266,7 +283,7 @@ class Views:
                 *parts.runner.capabilities(),
             ),
             sources=tuple(
-                m.SourceView(
+                SourceView(
                     name=source.name,
                     synced=source.synced,
                     pods=len(source.pods()),
@@ -278,7 +295,7 @@ class Views:
             collectors=tuple(self._collectors()),
             strategies=tuple(self._strategies()),
             conflicts=tuple(
-                m.ConflictView(
+                ConflictView(
                     cgroup=shown(c.cgroup),
                     resource=c.resource,
                     path=shown(c.path),
@@ -291,7 +308,7 @@ class Views:
                 for c in parts.actuator.conflicts()
             ),
             refused_inputs=tuple(
-                m.RefusedInputView(subject=f.subject, path=f.path, message=f.message)
+                RefusedInputView(subject=f.subject, path=f.path, message=f.message)
                 for f in engine.faults()
             ),
             problems=tuple(_problem(*each) for each in sorted(parts.problems.items())),
@@ -300,20 +317,20 @@ class Views:
             cluster=self.cluster(),
         )
 
-    def doctor(self) -> Lookup[m.DoctorView]:
+    def doctor(self) -> Lookup[DoctorView]:
         status, host = self.look_up_status(), self._engine.parts.host
         config = self._engine.loaded.config
         missed = missed_checks(missed_views(self._engine.missed))
         devices = self._device_checks()
         predicted = prediction.check(self._engine)
 
-        def look_up(pause: Pause = no_pause) -> m.DoctorView:
+        def look_up(pause: Pause = no_pause) -> DoctorView:
             found = checks.of_status(status(pause))
             pause()
             offered = plugin_checks.offered(config.plugins)
             pause()
             managers = checks.other_managers(host, config.paths.proc_root)
-            return m.DoctorView(checks=(*found, *devices, predicted, *missed, *offered, *managers))
+            return DoctorView(checks=(*found, *devices, predicted, *missed, *offered, *managers))
 
         return look_up
 
@@ -335,22 +352,22 @@ class Views:
 
         return devices(self._engine.parts)
 
-    def config(self) -> m.ConfigView:
+    def config(self) -> ConfigView:
         loaded = self._engine.loaded
-        return m.ConfigView(
+        return ConfigView(
             file=loaded.file,
             values=tuple(
-                m.ConfigValueView(key=s.key, value=s.value, origin=s.origin) for s in show(loaded)
+                ConfigValueView(key=s.key, value=s.value, origin=s.origin) for s in show(loaded)
             ),
         )
 
-    def reload(self) -> m.ReloadView:
+    def reload(self) -> ReloadView:
         self._reload()
         return self._reload_view
 
     # Pieces
 
-    def _device_checks(self) -> tuple[m.CheckView, ...]:
+    def _device_checks(self) -> tuple[CheckView, ...]:
         parts = self._engine.parts
         if all(each.inventory is None for each in parts.runner.devices()):
             return ()
@@ -364,12 +381,12 @@ class Views:
             return not journal.problem, journal.problem
         return True, "observe mode: the journal is only looked at"
 
-    def _strategies(self) -> Iterator[m.StrategyView]:
+    def _strategies(self) -> Iterator[StrategyView]:
         every = dict.fromkeys(STRATEGIES, "strategy") | dict.fromkeys(HOOKS, "hook")
         every |= {runs.name: runs.kind for runs in self._engine.runs.values()}
         for name, kind in every.items():
             runs = self._engine.runs.get(name)
-            yield m.StrategyView(
+            yield StrategyView(
                 name=name,
                 kind=kind,
                 enabled=runs is not None,
@@ -377,13 +394,13 @@ class Views:
                 result=runs.result if runs is not None else "",
             )
 
-    def _collectors(self) -> Iterator[m.CollectorView]:
+    def _collectors(self) -> Iterator[CollectorView]:
         runner = self._engine.parts.runner
         for collector, health in zip(runner.collectors, runner.health(), strict=True):
             error = health.error
             if not error and health.skipped:
                 error = f"{health.skipped} left out, such as {health.skipped_example}"
-            yield m.CollectorView(
+            yield CollectorView(
                 name=health.name,
                 interval_s=collector.interval_s,
                 success=health.success,
@@ -397,8 +414,8 @@ class Views:
             )
 
 
-def _alarm(armed: Armed, count: int, last_time: float | None) -> m.AlarmView:
-    return m.AlarmView(
+def _alarm(armed: Armed, count: int, last_time: float | None) -> AlarmView:
+    return AlarmView(
         name=f"{armed.kind} {shown(armed.source)}",
         mechanism=armed.mechanism,
         why=armed.reason,
@@ -407,10 +424,10 @@ def _alarm(armed: Armed, count: int, last_time: float | None) -> m.AlarmView:
     )
 
 
-def _problem(part: str, why: str) -> m.ProblemView:
+def _problem(part: str, why: str) -> ProblemView:
     if part.startswith(absent.PART):
-        return m.ProblemView(part=part, why=why, cost=absent.COST, remedy=absent.REMEDY)
+        return ProblemView(part=part, why=why, cost=absent.COST, remedy=absent.REMEDY)
     if part.startswith(PLUGIN):
         cost, remedy = plugin_checks.COST, plugin_checks.REMEDY
-        return m.ProblemView(part=part, why=why, cost=cost, remedy=remedy)
-    return m.ProblemView(part=part, why=why)
+        return ProblemView(part=part, why=why, cost=cost, remedy=remedy)
+    return ProblemView(part=part, why=why)

@@ -9,14 +9,35 @@ from typing import TypeVar
 import msgspec
 
 from koordlet.admin import blame as b
-from koordlet.admin import model as m
 from koordlet.admin import series
 from koordlet.admin.blame import WhyView
 from koordlet.admin.cluster import ClusterObjectView, ClusterView
 from koordlet.admin.daemon import DaemonApi, InvalidError, Lookup, NotFoundError
 from koordlet.admin.devices import DevicesView
+from koordlet.admin.model.configuration import ConfigValueView, ConfigView, ReloadView
+from koordlet.admin.model.doctor import CheckState, CheckView, DoctorView
+from koordlet.admin.model.events import EventKind, EventView, ExplainView
+from koordlet.admin.model.status import (
+    AlarmView,
+    ArmedView,
+    CollectorView,
+    ConfigState,
+    ConflictView,
+    DecisionLogView,
+    EndpointView,
+    JournalView,
+    Mode,
+    OwnUsageView,
+    ProblemView,
+    RefusedInputView,
+    SourceView,
+    StatusView,
+    StrategyView,
+    TsdbView,
+)
+from koordlet.admin.model.usage import PodView, PressureView, TopView
 from koordlet.admin.prediction import PredictView
-from koordlet.admin.ranges import RangeView
+from koordlet.admin.ranges import QueryView, RangeView, SeriesView
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, PauseView, RestoredView, RestoreView, ResumedView
@@ -77,42 +98,42 @@ class FakeDaemon:
         self.reloaded = 0
         self.frames = 0
         self.limits: list[int] = []
-        self.pod_list: tuple[m.PodView, ...] = (POD, APPLICATION)
+        self.pod_list: tuple[PodView, ...] = (POD, APPLICATION)
         self.crash: Exception | None = None
-        self.reload_answer = m.ReloadView(ok=True, changed=("slo.cpu",), needs_restart=("http",))
+        self.reload_answer = ReloadView(ok=True, changed=("slo.cpu",), needs_restart=("http",))
         self.restore_complete = True
-        self.checks = (m.CheckView(name="cpu.idle", state=m.CheckState.OK, why="written and read"),)
+        self.checks = (CheckView(name="cpu.idle", state=CheckState.OK, why="written and read"),)
         self.store: Store | None = None
         """What queries are answered from; without one there is one answer."""
         self.untils: list[float | None] = []
-        self.live_events: asyncio.Queue[m.EventView] = asyncio.Queue()
+        self.live_events: asyncio.Queue[EventView] = asyncio.Queue()
 
-    def status(self) -> m.StatusView:
+    def status(self) -> StatusView:
         if self.crash is not None:
             raise self.crash
-        found = m.StatusView(
+        found = StatusView(
             version="0.1.0",
             pid=4321,
             node="node-1",
             started=START,
             uptime_s=93784.5,
-            mode=m.Mode.ENFORCE,
+            mode=Mode.ENFORCE,
             ready=False,
             not_ready=("source cgroupfs has not listed yet",),
-            config=m.ConfigState(
+            config=ConfigState(
                 file="/etc/koordlet/koordlet.toml",
                 in_force_since=START,
                 error="slo.cpuSupress: unknown key, did you mean cpuSuppress?",
             ),
             cgroup_layout="hybrid (v1 controllers, unified without)",
-            own=m.OwnUsageView(
+            own=OwnUsageView(
                 cpu_cores=0.021,
                 rss_bytes=48 * 2**20,
                 open_files=812,
                 cpu_budget_cores=0.1,
                 memory_budget_bytes=96 * 2**20,
             ),
-            tsdb=m.TsdbView(
+            tsdb=TsdbView(
                 series=1200,
                 memory_bytes=8 * 2**20,
                 disk_bytes=1536,
@@ -121,10 +142,10 @@ class FakeDaemon:
                 directory="/var/lib/koordlet/tsdb",
                 error="ENOSPC",
             ),
-            decision_log=m.DecisionLogView(
+            decision_log=DecisionLogView(
                 path="/var/lib/koordlet/decisions", records=17, disk_bytes=4096, dropped=2
             ),
-            journal=m.JournalView(path="/var/lib/koordlet/journal", entries=2, why="ok"),
+            journal=JournalView(path="/var/lib/koordlet/journal", entries=2, why="ok"),
             nri=self.nri(),
             cluster=ClusterView(
                 enabled=True,
@@ -145,7 +166,7 @@ class FakeDaemon:
                 ),
             ),
             endpoints=(
-                m.EndpointView(
+                EndpointView(
                     name="metrics",
                     address="127.0.0.1:9316",
                     listening=False,
@@ -161,9 +182,9 @@ class FakeDaemon:
                     cost="group identity is approximated by cpu.idle",
                 ),
             ),
-            sources=(m.SourceView(name="static", synced=True, applications=1),),
+            sources=(SourceView(name="static", synced=True, applications=1),),
             collectors=(
-                m.CollectorView(
+                CollectorView(
                     name="node",
                     interval_s=1.0,
                     success=True,
@@ -171,22 +192,22 @@ class FakeDaemon:
                     staleness_s=0.4,
                     samples=9,
                 ),
-                m.CollectorView(
+                CollectorView(
                     name="numa", interval_s=10.0, success=False, shed=True, error="EIO numa_stat"
                 ),
             ),
             strategies=(
-                m.StrategyView(
+                StrategyView(
                     name="cpu-suppress",
                     kind="strategy",
                     enabled=True,
                     last_run=START + 60,
                     result="1 written",
                 ),
-                m.StrategyView(name="cpu-qos", kind="hook", enabled=False),
+                StrategyView(name="cpu-qos", kind="hook", enabled=False),
             ),
             alarms=(
-                m.AlarmView(
+                AlarmView(
                     name="node cpu",
                     mechanism="psi-trigger",
                     why="window 2 s: no CAP_SYS_RESOURCE",
@@ -195,7 +216,7 @@ class FakeDaemon:
                 ),
             ),
             conflicts=(
-                m.ConflictView(
+                ConflictView(
                     cgroup="kubepods/besteffort",
                     resource="cpu.shares",
                     path="/sys/fs/cgroup/cpu/kubepods/besteffort/cpu.shares",
@@ -206,24 +227,24 @@ class FakeDaemon:
                 ),
             ),
             refused_inputs=(
-                m.RefusedInputView(
+                RefusedInputView(
                     subject="pod shop/web-0",
                     path="scheduling.koordinator.sh/resource-status: $.cpuset",
                     message="CPU list '9-1': range '9-1' runs backwards",
                     count=2,
                 ),
             ),
-            problems=(m.ProblemView(part="topology", why="EIO: /sys/devices/system/cpu/online"),),
+            problems=(ProblemView(part="topology", why="EIO: /sys/devices/system/cpu/online"),),
             pauses=(PAUSE, PART),
             armed=(
-                m.ArmedView(
+                ArmedView(
                     name="BEMemoryEvict",
                     owner="memory-evict",
                     does="ends best-effort pods",
                     when="memory in use reaches 70 % of the node",
                     by="slo.resourceUsedThresholdWithBE.enable (koordlet.toml:20)",
                 ),
-                m.ArmedView(
+                ArmedView(
                     name="application batch",
                     does="ends it",
                     when="BEMemoryEvict chooses it",
@@ -234,15 +255,15 @@ class FakeDaemon:
         found = msgspec.structs.replace(found, waiting=(WAITING,), ended=(ENDED,))
         return msgspec.structs.replace(found, verdict=verdict(found))
 
-    def pods(self) -> Lookup[tuple[m.PodView, ...]]:
+    def pods(self) -> Lookup[tuple[PodView, ...]]:
         return known(self.pod_list)
 
-    def top(self) -> Lookup[m.TopView]:
+    def top(self) -> Lookup[TopView]:
         self.frames += 1
         return known(self._frame())
 
-    def _frame(self) -> m.TopView:
-        return m.TopView(
+    def _frame(self) -> TopView:
+        return TopView(
             time=START + 60,
             node="node-1",
             cpu_capacity_cores=4.0,
@@ -253,17 +274,17 @@ class FakeDaemon:
             cpu_system_cores=0.25,
             be_limit_cores=1.75,
             memory_used_bytes=2 * 2**30,
-            pressure=m.PressureView(cpu_some=20.0, memory_some=0.0, io_some=1.5),
+            pressure=PressureView(cpu_some=20.0, memory_some=0.0, io_some=1.5),
             pods=self.pod_list,
             decisions=(REFUSED, WRITTEN),
         )
 
-    def explain(self, target: str, limit: int) -> Lookup[m.ExplainView]:
+    def explain(self, target: str, limit: int) -> Lookup[ExplainView]:
         self.limits.append(limit)
         if target == "nothing":
             raise NotFoundError("'nothing' is no pod, application, cgroup or owner")
         return known(
-            m.ExplainView(
+            ExplainView(
                 target=target,
                 matched="cgroup kubepods/besteffort",
                 decisions=(REFUSED, WRITTEN)[:limit],
@@ -279,16 +300,16 @@ class FakeDaemon:
 
     async def events(
         self, *, since: float, follow: bool, kinds: Collection[str] = (), subject: str = ""
-    ) -> AsyncIterator[m.EventView]:
+    ) -> AsyncIterator[EventView]:
         is_wanted = wanted(kinds, subject, {})
         past = (
-            m.EventView(
-                sequence=1, time=START, kind=m.EventKind.LIFECYCLE, subject="koordlet", text="ready"
+            EventView(
+                sequence=1, time=START, kind=EventKind.LIFECYCLE, subject="koordlet", text="ready"
             ),
-            m.EventView(
+            EventView(
                 sequence=2,
                 time=START + 60,
-                kind=m.EventKind.DECISION,
+                kind=EventKind.DECISION,
                 subject="kubepods/besteffort",
                 text="cpuset.cpus 0-3 -> 2-3",
                 decision=WRITTEN,
@@ -307,7 +328,7 @@ class FakeDaemon:
         window_s: float,
         aggregate: str,
         until: float | None = None,
-    ) -> Lookup[m.QueryView]:
+    ) -> Lookup[QueryView]:
         self.untils.append(until)
         if self.store is not None:
             metric = series.metric_of(CATALOGUE, kind, match)
@@ -317,9 +338,9 @@ class FakeDaemon:
             return lambda pause=no_pause: series.summary(store, metric, match, window, how, pause)
         if kind != "pod_cpu_usage":
             raise InvalidError(f"unknown kind {kind!r}, did you mean 'pod_cpu_usage'?")
-        found = m.SeriesView(labels={"pod_uid": "a", **match}, value=1.25, age_s=0.5, count=300)
+        found = SeriesView(labels={"pod_uid": "a", **match}, value=1.25, age_s=0.5, count=300)
         return known(
-            m.QueryView(
+            QueryView(
                 kind=kind, unit="cores", aggregate=aggregate, window_s=window_s, series=(found,)
             )
         )
@@ -339,7 +360,7 @@ class FakeDaemon:
         for piece in series.over_time(self.store or Store(None), metric, match, where, how):
             yield piece
 
-    def look_up_status(self) -> Lookup[m.StatusView]:
+    def look_up_status(self) -> Lookup[StatusView]:
         return known(self.status())
 
     def blame(self, target: str, window_s: float) -> Lookup[b.BlameView]:
@@ -353,8 +374,8 @@ class FakeDaemon:
             )
         )
 
-    def doctor(self) -> Lookup[m.DoctorView]:
-        return known(m.DoctorView(checks=self.checks))
+    def doctor(self) -> Lookup[DoctorView]:
+        return known(DoctorView(checks=self.checks))
 
     def hooks(self, target: str) -> HooksView:
         if target == "nothing":
@@ -458,16 +479,16 @@ class FakeDaemon:
         )
         return RestoreView(dry_run=dry_run, complete=self.restore_complete, values=(value,))
 
-    def config(self) -> m.ConfigView:
-        return m.ConfigView(
+    def config(self) -> ConfigView:
+        return ConfigView(
             file="/etc/koordlet/koordlet.toml",
             values=(
-                m.ConfigValueView(key="daemon.mode", value='"enforce"', origin="default"),
-                m.ConfigValueView(key="http.port", value="9316", origin="koordlet.toml:12"),
+                ConfigValueView(key="daemon.mode", value='"enforce"', origin="default"),
+                ConfigValueView(key="http.port", value="9316", origin="koordlet.toml:12"),
             ),
         )
 
-    def reload(self) -> m.ReloadView:
+    def reload(self) -> ReloadView:
         self.reloaded += 1
         return self.reload_answer
 

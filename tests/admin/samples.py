@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from koordlet.admin import blame as b
-from koordlet.admin import model as m
 from koordlet.admin.blame import HeldView, WaitingView, WhyView
 from koordlet.admin.devices import (
     DevicePartView,
@@ -12,6 +11,7 @@ from koordlet.admin.devices import (
     DeviceUserView,
     DeviceView,
 )
+from koordlet.admin.model.usage import ContainerView, PodView, PressureView
 from koordlet.admin.prediction import (
     CurveView,
     PeakKind,
@@ -27,7 +27,7 @@ from koordlet.admin.strategies import (
     StrategyRow,
     StrategyState,
 )
-from koordlet.decision.record import Kind, Record
+from koordlet.decision.record import Kind, PodKind, Record
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Capability, Fault
 from koordlet.decision.strategy import Action, HookRow, Level, Need, Stage
@@ -84,7 +84,7 @@ ENDED = Record(
     detail="by the eviction API",
 )
 WAITING = WaitingView(
-    kind=m.PodKind.POD,
+    kind=PodKind.POD,
     id="8f2c1a5e-0000-4000-8000-000000000001",
     title="shop/web-0",
     qos="LS",
@@ -111,8 +111,8 @@ WRONG = WhyView(
     ),
     notes=("damaged, and left out: tsdb/1.kts at 4096",),
 )
-POD = m.PodView(
-    kind=m.PodKind.POD,
+POD = PodView(
+    kind=PodKind.POD,
     uid="8f2c1a5e-0000-4000-8000-000000000001",
     name="web-0",
     namespace="shop",
@@ -124,13 +124,13 @@ POD = m.PodView(
     memory_bytes=300 * 2**20,
     throttled_ratio=0.02,
     cpu_wait_ms_per_s=412.5,
-    pressure=m.PressureView(cpu_some=12.5, cpu_full=1.0, memory_some=0.0, io_some=0.25),
+    pressure=PressureView(cpu_some=12.5, cpu_full=1.0, memory_some=0.0, io_some=0.25),
     gpu_core_percent=35.5,
     gpu_memory_bytes=11 << 30,
     cycles_per_instruction=1.75,
     llc_bytes=6 << 20,
     containers=(
-        m.ContainerView(
+        ContainerView(
             id="containerd://4f0c",
             name="server",
             cgroup="kubepods/burstable/pod8f2c1a5e-0000-4000-8000-000000000001/4f0c",
@@ -138,7 +138,7 @@ POD = m.PodView(
             memory_bytes=300 * 2**20,
             throttled_ratio=0.02,
         ),
-        m.ContainerView(
+        ContainerView(
             id="containerd://77aa",
             name="sidecar",
             cgroup="kubepods/burstable/pod8f2c1a5e-0000-4000-8000-000000000001/77aa",
@@ -148,8 +148,8 @@ POD = m.PodView(
     origins={"qos": "cgroupfs", "name": "static"},
     faults=(Fault(subject="pod shop/web-0", path="scheduling.koordinator.sh/x", message="bad"),),
 )
-APPLICATION = m.PodView(
-    kind=m.PodKind.APPLICATION,
+APPLICATION = PodView(
+    kind=PodKind.APPLICATION,
     uid="",
     name="batch",
     namespace="",
@@ -285,7 +285,7 @@ ARGUMENTS = (
 )
 
 VICTIM = b.VictimView(
-    kind=m.PodKind.POD,
+    kind=PodKind.POD,
     id=POD.uid,
     title="shop/web-0",
     qos="LS",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.admin.model import CheckState, CheckView
+from koordlet.admin.model.doctor import CheckState, CheckView
 from koordlet.admin.runtime_checks import runtime_checks, sharers
 from koordlet.admin.runtime_config import (
     Process,

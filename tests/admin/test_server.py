@@ -15,8 +15,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from koordlet.admin import model, series
+from koordlet.admin import series
 from koordlet.admin.client import Client, Fault, NotReachableError, RefusedError
+from koordlet.admin.model.events import EventKind, EventView
 from koordlet.admin.server import AdminServer
 from koordlet.admin.service import MAX_CONCURRENT_CALLS, MAX_EXPLAIN_LIMIT
 from koordlet.serving.door import MAX_CONNECTIONS, MAX_USERS
@@ -125,8 +126,8 @@ def test_top_streams_frames_until_the_client_hangs_up(served: Served) -> None:
 
 
 def test_events_replay_then_follow(served: Served) -> None:
-    live = model.EventView(
-        sequence=3, time=START + 99, kind=model.EventKind.ALARM, subject="node", text="pressure"
+    live = EventView(
+        sequence=3, time=START + 99, kind=EventKind.ALARM, subject="node", text="pressure"
     )
     with Client(served.path) as client:
         assert [e.sequence for e in client.events(since=0.0, follow=False)] == [1, 2]

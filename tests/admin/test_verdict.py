@@ -7,30 +7,43 @@ from typing import Any
 import msgspec
 import pytest
 
-from koordlet.admin import model as m
 from koordlet.admin.cluster import ClusterView
+from koordlet.admin.model.status import (
+    CollectorView,
+    ConfigState,
+    ConflictView,
+    DecisionLogView,
+    JournalView,
+    Mode,
+    ProblemView,
+    RefusedInputView,
+    SourceView,
+    StatusView,
+    TsdbView,
+    VerdictState,
+)
 from koordlet.admin.runtime import NriView
 from koordlet.admin.undo import PauseView
 from koordlet.admin.verdict import STARTING_S, verdict
 from tests.admin.fake_daemon import FakeDaemon
 from tests.admin.samples import START
 
-State = m.VerdictState
+State = VerdictState
 LATER = 10 * STARTING_S
 ALL = PauseView(scope="all", since=START, by="root (pid 7)", reason="disk swap")
 NIGHT = PauseView(scope="owner", name="cpu-qos", since=START, until=START + 60, by="root (pid 7)")
 
 
-def well(**differs: Any) -> m.StatusView:
+def well(**differs: Any) -> StatusView:
     """A daemon that is well, but for what ``differs``."""
     found: dict[str, Any] = {
         "ready": True,
         "not_ready": (),
         "uptime_s": LATER,
-        "config": m.ConfigState(file="f", in_force_since=START),
-        "tsdb": m.TsdbView(),
-        "decision_log": m.DecisionLogView(),
-        "journal": m.JournalView(),
+        "config": ConfigState(file="f", in_force_since=START),
+        "tsdb": TsdbView(),
+        "decision_log": DecisionLogView(),
+        "journal": JournalView(),
         "nri": NriView(enabled=False),
         "cluster": ClusterView(),
         **dict.fromkeys(("endpoints", "sources", "collectors", "conflicts", "pauses"), ()),
@@ -39,8 +52,8 @@ def well(**differs: Any) -> m.StatusView:
     return msgspec.structs.replace(FakeDaemon().status(), **{**found, **differs})
 
 
-def conflict(until: float) -> m.ConflictView:
-    return m.ConflictView(
+def conflict(until: float) -> ConflictView:
+    return ConflictView(
         cgroup="a", resource="b", path="/a/b", expected="1", found="2", backing_off_until=until
     )
 
@@ -51,7 +64,7 @@ def conflict(until: float) -> m.ConflictView:
     [
         ({}, State.OK, "ok"),
         (
-            {"refused_inputs": (m.RefusedInputView(subject="s", path="p", message="m"),)},
+            {"refused_inputs": (RefusedInputView(subject="s", path="p", message="m"),)},
             State.OK,
             "ok; 1 refused input",
         ),
@@ -67,7 +80,7 @@ def conflict(until: float) -> m.ConflictView:
         ),
         ({"cluster": ClusterView(enabled=True, connected=True)}, State.OK, "ok"),
         (
-            {"mode": m.Mode.OBSERVE},
+            {"mode": Mode.OBSERVE},
             State.OBSERVING,
             "observing: nothing is written (daemon.mode or --observe)",
         ),
@@ -82,12 +95,12 @@ def conflict(until: float) -> m.ConflictView:
             "degraded: not ready: source cri has not listed yet",
         ),
         (
-            {"problems": (m.ProblemView(part="tick", why="RuntimeError: x"),)},
+            {"problems": (ProblemView(part="tick", why="RuntimeError: x"),)},
             State.DEGRADED,
             "degraded: 1 problem: tick: RuntimeError: x",
         ),
         (
-            {"problems": tuple(m.ProblemView(part=f"p{n}", why="w") for n in range(5))},
+            {"problems": tuple(ProblemView(part=f"p{n}", why="w") for n in range(5))},
             State.DEGRADED,
             "degraded: 5 problems: p0: w; p1: w; p2: w (and 2 more)",
         ),
@@ -128,8 +141,8 @@ def conflict(until: float) -> m.ConflictView:
         (
             {
                 "pauses": (ALL,),
-                "mode": m.Mode.OBSERVE,
-                "tsdb": m.TsdbView(error="ENOSPC"),
+                "mode": Mode.OBSERVE,
+                "tsdb": TsdbView(error="ENOSPC"),
             },
             State.PAUSED,
             (
@@ -158,11 +171,11 @@ def test_every_reason_is_listed_and_the_first_ones_are_in_the_line() -> None:
 @pytest.mark.parametrize(
     ("differs", "text"),
     [
-        ({"journal": m.JournalView(healthy=False, why="ENOSPC")}, "ENOSPC"),
-        ({"decision_log": m.DecisionLogView(error="EROFS")}, "EROFS"),
-        ({"sources": (m.SourceView(name="cri", synced=True, error="refused"),)}, "cri: refused"),
+        ({"journal": JournalView(healthy=False, why="ENOSPC")}, "ENOSPC"),
+        ({"decision_log": DecisionLogView(error="EROFS")}, "EROFS"),
+        ({"sources": (SourceView(name="cri", synced=True, error="refused"),)}, "cri: refused"),
         (
-            {"collectors": (m.CollectorView(name="psi", interval_s=1, success=False, error="E"),)},
+            {"collectors": (CollectorView(name="psi", interval_s=1, success=False, error="E"),)},
             "psi: E",
         ),
     ],

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from koordlet.admin import (
     blame,
     devices,
-    model,
     prediction,
     ranges,
     runtime,
@@ -25,6 +24,7 @@ from koordlet.admin import (
     undo,
     wire,
 )
+from koordlet.admin.model import configuration, doctor, events, status, usage
 from koordlet.admin.pb import admin_pb2 as pb
 from koordlet.decision.record import Record
 from koordlet.decision.snapshot import Capability, Fault
@@ -33,9 +33,23 @@ from koordlet.decision.why import Input, Why
 from tests.admin.fake_daemon import FakeDaemon
 
 ROOT = Path(__file__).parent.parent.parent
+VIEW_MODULES = (
+    blame,
+    configuration,
+    devices,
+    doctor,
+    events,
+    prediction,
+    ranges,
+    runtime,
+    status,
+    strategies,
+    undo,
+    usage,
+)
 VIEWS = [
     value
-    for module in (blame, devices, model, prediction, ranges, runtime, strategies, undo)
+    for module in VIEW_MODULES
     for value in vars(module).values()
     if isinstance(value, type)
     and issubclass(value, msgspec.Struct)

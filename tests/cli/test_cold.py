@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from koordlet.admin.model import ColdView, PodKind, PodView, TopView
+from koordlet.admin.model.usage import ColdView, PodView, TopView
 from koordlet.cli.show.keys import Screen
 from koordlet.cli.show.pods import lines
 from koordlet.cli.show.screen import Frame, draw
+from koordlet.decision.record import PodKind
 from koordlet.drawing.spans import plain
 
 MIB = 1 << 20

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from koordlet import __version__
-from koordlet.admin.model import EventKind, EventView, ReloadView
+from koordlet.admin.model.configuration import ReloadView
+from koordlet.admin.model.events import EventKind, EventView
 from koordlet.cli.arguments import GROUPS, Command
 from koordlet.cli.commands import COMMANDS
 from koordlet.cli.fish import quoted

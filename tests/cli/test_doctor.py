@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from koordlet.admin import checks
-from koordlet.admin import model as m
 from koordlet.admin.client import NoAccessError
+from koordlet.admin.model.doctor import CheckState, CheckView, DoctorView
+from koordlet.admin.model.status import JournalView
 from koordlet.admin.runtime import NriView
 from koordlet.cli import doctor
 from koordlet.cli.main import Exit, main
@@ -80,7 +81,7 @@ def test_other_managers() -> None:
 def test_a_process_that_ends_meanwhile_is_no_error() -> None:
     host = _proc((5, b"koordlet", b""))
     del host.files["/proc/5/cmdline"]  # type: ignore[attr-defined]
-    assert checks.other_managers(host)[0].state is m.CheckState.OK
+    assert checks.other_managers(host)[0].state is CheckState.OK
 
 
 @pytest.mark.parametrize(
@@ -107,21 +108,21 @@ def test_systemd_unit(files: tuple[str, ...], state: str, text: str) -> None:
 
 
 def test_configuration(tmp_path: Path) -> None:
-    assert doctor.configuration(Settings("f", error="f:3: bad")).state is m.CheckState.FAIL
-    assert doctor.configuration(Settings("f", is_default=True)).state is m.CheckState.LIMITED
+    assert doctor.configuration(Settings("f", error="f:3: bad")).state is CheckState.FAIL
+    assert doctor.configuration(Settings("f", is_default=True)).state is CheckState.LIMITED
     good = tmp_path / "koordlet.toml"
     good.write_text("")
-    assert doctor.configuration(find(str(good))).state is m.CheckState.OK
-    assert doctor.configuration(find(str(tmp_path / "no"))).state is m.CheckState.FAIL
+    assert doctor.configuration(find(str(good))).state is CheckState.OK
+    assert doctor.configuration(find(str(tmp_path / "no"))).state is CheckState.FAIL
 
 
 def test_state_directory(tmp_path: Path) -> None:
-    assert doctor.state_directory(str(tmp_path / "not-there")).state is m.CheckState.OK
+    assert doctor.state_directory(str(tmp_path / "not-there")).state is CheckState.OK
     tmp_path.chmod(0o700)
-    assert doctor.state_directory(str(tmp_path)).state is m.CheckState.OK
+    assert doctor.state_directory(str(tmp_path)).state is CheckState.OK
     tmp_path.chmod(0o772)
     check = doctor.state_directory(str(tmp_path))
-    assert check.state is m.CheckState.FAIL
+    assert check.state is CheckState.FAIL
     assert "0772" in check.why
 
 
@@ -146,17 +147,17 @@ def test_state_of_a_running_daemon() -> None:
         assert sick[name].state.value == state, name
     assert sick["daemon: collector node"].why.endswith("a round each 1 s, the last one took 0.2 ms")
     broken = msgspec.structs.replace(
-        FakeDaemon().status(), journal=m.JournalView(path="/j", healthy=False, why="ENOSPC")
+        FakeDaemon().status(), journal=JournalView(path="/j", healthy=False, why="ENOSPC")
     )
     lost = NriView(enabled=True, phase="backing-off", socket="/n.sock", last_error="EOF")
     broken = msgspec.structs.replace(broken, nri=lost)
     (check,) = [c for c in checks.of_status(broken) if c.name == "NRI"]
     assert (check.state, check.why) == (
-        m.CheckState.LIMITED,
+        CheckState.LIMITED,
         "not connected (backing-off): EOF",
     )
     (journal,) = [c for c in checks.of_status(broken) if c.name == "daemon: journal"]
-    assert journal.state is m.CheckState.FAIL
+    assert journal.state is CheckState.FAIL
 
 
 @pytest.mark.parametrize("awaited", [False, True])
@@ -209,7 +210,7 @@ def test_with_a_daemon_its_own_checks_count(
     assert names[-2:] == ["daemon", "cpu.idle"]
 
     served.daemon.checks = (
-        m.CheckView(name="x", state=m.CheckState.FAIL, why="broken", cost="much", remedy="this"),
+        CheckView(name="x", state=CheckState.FAIL, why="broken", cost="much", remedy="this"),
     )
     assert main(arguments) == Exit.BAD
     printed = capsys.readouterr().out.splitlines()
@@ -241,7 +242,7 @@ def test_features_that_need_the_same_stand_together() -> None:
         Capability("memory.wmark_scale_factor", False, "ENOENT", "no reclaim"),
         Capability("cpu.cfs_burst_us", False, "ENOENT", "no burst"),
     ]
-    view = m.DoctorView(checks=checks.of_capabilities(missing))
+    view = DoctorView(checks=checks.of_capabilities(missing))
     assert doctor.lines(view, verbose=False) == [
         "limited  kernel: 3 features are missing",
         "           memory.wmark_ratio, memory.wmark_scale_factor: no reclaim",

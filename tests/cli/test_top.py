@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.admin.model import PodKind, PodView, PressureView
+from koordlet.admin.model.usage import PodView, PressureView
 from koordlet.cli.main import Exit
 from koordlet.cli.show import processes as processes_module
 from koordlet.cli.show.keys import FILTER_LENGTH, HELP, ORDERS, Screen, keys, press
@@ -21,7 +21,7 @@ from koordlet.cli.show.limits import Limit, Limits
 from koordlet.cli.show.processes import Process, SystemProcesses
 from koordlet.cli.show.screen import Frame, draw, worth_a_line
 from koordlet.decision.names import shown
-from koordlet.decision.record import Kind, Record
+from koordlet.decision.record import Kind, PodKind, Record
 from koordlet.decision.why import Why
 from koordlet.drawing.spans import plain
 from koordlet.kernel.linux import LinuxHost

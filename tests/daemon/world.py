@@ -9,7 +9,7 @@ from typing import Any
 from koordlet_fakefs import FakeHost, Process, shape
 
 from koordlet.actuator.journal.journal import Journal
-from koordlet.admin.model import PodView
+from koordlet.admin.model.usage import PodView
 from koordlet.config.load import load
 from koordlet.daemon.reload import until_restart
 from koordlet.decision.resource import Resource, Value

@@ -9,7 +9,7 @@ import pytest
 from koordlet_fakefs import FakeHost
 from structlog.testing import capture_logs
 
-from koordlet.admin.model import CheckState
+from koordlet.admin.model.doctor import CheckState
 from koordlet.config.load import load
 from koordlet.decision.snapshot import Application
 from koordlet.engine.absent import LOOK_S, warnings

@@ -10,7 +10,7 @@ from koordlet_fakefs.tree import resolve
 
 from koordlet.actuator.journal.journal import Journal
 from koordlet.admin.daemon import InvalidError
-from koordlet.admin.model import Mode
+from koordlet.admin.model.status import Mode
 from koordlet.config.load import load
 from koordlet.config.origins import leaves
 from koordlet.config.show import needs_restart

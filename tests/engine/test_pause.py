@@ -14,7 +14,7 @@ import pytest
 from koordlet_fakefs.tree import resolve
 
 from koordlet.admin.daemon import InvalidError, NotFoundError
-from koordlet.admin.model import Mode
+from koordlet.admin.model.status import Mode
 from koordlet.admin.strategies import StrategyState
 from koordlet.admin.undo import PausedView
 from koordlet.decision.resource import UNLIMITED, Resource

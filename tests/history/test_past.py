@@ -9,10 +9,12 @@ from typing import cast
 import pytest
 
 from koordlet.admin.client import Client, Fault, RefusedError
-from koordlet.admin.model import ColdView, EventKind, EventView, PodKind, QueryView, SeriesView
+from koordlet.admin.model.events import EventKind, EventView
+from koordlet.admin.model.usage import ColdView
+from koordlet.admin.ranges import QueryView, SeriesView
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import HOST_APPLICATION_INFO, POD_INFO
-from koordlet.decision.record import Kind, Record
+from koordlet.decision.record import Kind, PodKind, Record
 from koordlet.decision.why import Why
 from koordlet.diagnosis.who import everybody, node
 from koordlet.history.disk import DiskSource, NothingThereError

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from koordlet.admin.model import EventKind, EventView
+from koordlet.admin.model.events import EventKind, EventView
 from koordlet.cli.main import Exit, main
 from koordlet.decision.record import Kind, Record
 from koordlet.decision.why import Why

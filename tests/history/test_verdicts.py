@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from koordlet.admin.model import PodKind
-from koordlet.decision.record import Kind, Record
+from koordlet.decision.record import Kind, PodKind, Record
 from koordlet.decision.why import Input, Why
 from koordlet.diagnosis.who import Key, Who
 from koordlet.history.verdicts import Verdict, is_verdict, share_of, verdicts

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from koordlet.admin.model import PodKind
 from koordlet.decision.metrics import CPU_WAIT, IO_WAIT, WaitMetrics
+from koordlet.decision.record import PodKind
 from koordlet.diagnosis.who import Key, Who
 from koordlet.history.disk import DiskSource
 from koordlet.history.waits import MOST_COLUMNS, Matrix, Stretch, Waits, stretches, waits

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from koordlet.admin.caches import cycles_per_instruction, llc_bytes
-from koordlet.admin.model import PodView
+from koordlet.admin.model.usage import PodView
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Metric
 from koordlet.views.usage import Usage

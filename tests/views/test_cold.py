@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from koordlet.admin.model import ColdView
+from koordlet.admin.model.usage import ColdView
 from koordlet.collectors.cold import collector
 from koordlet.collectors.cold import families as f
 from koordlet.collectors.cold.worker import Worker

@@ -11,7 +11,7 @@ from koordlet_fakefs.devices import Devices
 from prometheus_client.parser import text_string_to_metric_families
 
 from koordlet.admin.devices import DevicesView, DeviceUserView
-from koordlet.admin.model import CheckState, CheckView
+from koordlet.admin.model.doctor import CheckState, CheckView
 from koordlet.cli.show.devices import lines
 from koordlet.collectors.devices.xpu import DIRECTORY
 from koordlet.decision.devices import State

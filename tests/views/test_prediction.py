@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from koordlet.admin.daemon import InvalidError, NotFoundError
-from koordlet.admin.model import CheckState, CheckView
+from koordlet.admin.model.doctor import CheckState, CheckView
 from koordlet.admin.prediction import PeakKind, PredictView
 from koordlet.decision.family import Labels
 from koordlet.engine.prediction.figures import Held

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from koordlet.admin.model import EventKind, EventView
+from koordlet.admin.model.events import EventKind, EventView
 from koordlet.config.errors import ConfigErrors
 from koordlet.decision.facts import PodFacts
 from koordlet.decision.resource import Resource

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import msgspec
 
 from koordlet.admin.client import Fault, RefusedError
-from koordlet.admin.model import PodKind
 from koordlet.admin.prediction import ScoreView, score_views
 from koordlet.cli import output
 from koordlet.cli.main import Exit
@@ -19,6 +18,7 @@ from koordlet.cli.past import newest, opened
 from koordlet.cli.settings import find
 from koordlet.cli.show.scores import score_table
 from koordlet.decision.metrics import Aggregate, Metric
+from koordlet.decision.record import PodKind
 from koordlet.diagnosis.who import everybody
 from koordlet.drawing.clock import stretch
 from koordlet.engine.prediction.figures import scored

@@ -12,7 +12,7 @@ import msgspec
 
 from koordlet.admin.client import Client, Fault, RefusedError
 from koordlet.admin.daemon import InvalidError
-from koordlet.admin.model import EventView
+from koordlet.admin.model.events import EventView
 from koordlet.cli import output
 from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit, complain, warn

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from koordlet.admin.model import ExplainView
+from koordlet.admin.model.events import ExplainView
 from koordlet.cli import output
 from koordlet.cli.main import Exit
 from koordlet.cli.past import told

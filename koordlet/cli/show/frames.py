@@ -9,7 +9,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
 from koordlet.admin.client import RefusedError
-from koordlet.admin.model import TopView
+from koordlet.admin.model.usage import TopView
 from koordlet.cli.show.limits import Limits
 from koordlet.cli.show.processes import SystemProcesses
 from koordlet.cli.show.screen import Frame, worth_a_line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from koordlet.admin.model import CheckState
+from koordlet.admin.model.doctor import CheckState
 from koordlet.admin.nri_check import nri_check
 from koordlet.admin.runtime import NriView
 from koordlet.cli import output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from koordlet.admin.model import PodView
+from koordlet.admin.model.usage import PodView
 from koordlet.cli import output
 from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from koordlet.admin.model import QueryView
+from koordlet.admin.ranges import QueryView
 from koordlet.cli import output
 from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit, complain

@@ -7,8 +7,8 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
-from koordlet.admin.model import PodKind
 from koordlet.cli import output
+from koordlet.decision.record import PodKind
 from koordlet.diagnosis.who import Key, Who
 from koordlet.drawing.clock import clock, date, stretch
 from koordlet.drawing.spans import plain

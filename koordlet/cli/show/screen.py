@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from koordlet.admin.model import PodKind, PodView, PressureView, TopView
+from koordlet.admin.model.usage import PodView, PressureView, TopView
 from koordlet.admin.pressure import PRESSED_PERCENT, THROTTLED_RATIO
 from koordlet.cli import output
 from koordlet.cli.show.explain import headline
@@ -14,7 +14,7 @@ from koordlet.cli.show.limits import NO_LIMIT, Limit
 from koordlet.cli.show.pods import title
 from koordlet.cli.show.processes import Process
 from koordlet.decision.plan import Result
-from koordlet.decision.record import Record
+from koordlet.decision.record import PodKind, Record
 from koordlet.drawing.spans import Line, Span
 from koordlet.history.view import PastPodView, PastView
 from koordlet.protocol.qos import QoSClass

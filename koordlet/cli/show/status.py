@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable
 
 from koordlet.admin.cluster import ClusterView
-from koordlet.admin.model import CollectorView, StatusView
+from koordlet.admin.model.status import CollectorView, StatusView
 from koordlet.admin.verdict import waits
 from koordlet.cli import output
 from koordlet.cli.arguments import DEFAULT_PROXY_STATUS_SOCKET

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from koordlet.admin.client import Client
-from koordlet.admin.model import TopView
+from koordlet.admin.model.usage import TopView
 from koordlet.cli import output
 from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit, complain
