@@ -5,16 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 
-from koordlet.decision.cgroups import parent
 from koordlet.decision.names import shown
-from koordlet.decision.resource import UNLIMITED, Resource
 from koordlet.decision.snapshot import Snapshot
 from koordlet.decision.why import Input, Why
-from koordlet.qos.interference import by_cpi, by_waits
+from koordlet.qos.interference import by_cpi, by_waits, memory_room
 from koordlet.qos.interference.hold import targets_of
 from koordlet.qos.interference.pairs import Suffering
 from koordlet.qos.interference.titles import title, waits_for
-from koordlet.qos.interference.windows import OTHERS, Antagonist, Who, busiest_process
+from koordlet.qos.interference.windows import OTHERS, Antagonist, busiest_process
 
 MOST = 8
 """Antagonists that one decision names."""
@@ -60,7 +58,7 @@ def _text(snapshot: Snapshot, each: Antagonist, held: Container[str], *, act: bo
         return f"{victim}: {_SYSTEM}" + (f" ({where})" if where else "")
     if culprit.kind not in OTHERS:
         if each.resource == "memory":
-            room = _room(snapshot, each.victim)
+            room = memory_room.advice(snapshot, each.victim)
             return f"{victim}: it takes memory faster than it is freed{room}"
         return f"{victim}: {_ADVICE[each.resource, culprit.kind]}"
     if each.resource == by_cpi.RESOURCE:
@@ -68,36 +66,6 @@ def _text(snapshot: Snapshot, each: Antagonist, held: Container[str], *, act: bo
     else:
         text = f"{victim} because of {title(snapshot, culprit)}"
     return text if culprit.kind == "rest" else f"{text}; {_done(snapshot, each, held, act=act)}"
-
-
-def _room(snapshot: Snapshot, victim: Who) -> str:
-    """Return what would give it more: a limit is raised where there is one."""
-    cgroups = _cgroups(snapshot, victim)
-    if any(_is_limited(snapshot, cgroup) for cgroup in cgroups):
-        return ": raise its memory limit"
-    above = parent(cgroups[0]) if cgroups else ""
-    while above and not _is_limited(snapshot, above):
-        above = parent(above)
-    if not above:
-        return ", and has no limit of its own: the node is short of memory"
-    return (
-        f" below the limit of {shown(above)}, and has none of its own: look for who else fills "
-        "that one (`koordlet pods`), or raise it"
-    )
-
-
-def _cgroups(snapshot: Snapshot, victim: Who) -> tuple[str, ...]:
-    """Its own, the outermost first."""
-    for pod in snapshot.pods:
-        if victim.kind == "pod" and pod.uid == victim.name:
-            return pod.cgroup, *(each.cgroup for each in pod.containers)
-    applications = (each for each in snapshot.applications if each.name == victim.name)
-    return tuple(each.cgroup for each in applications if victim.kind == "application")
-
-
-def _is_limited(snapshot: Snapshot, cgroup: str) -> bool:
-    value = snapshot.in_force.value(cgroup, Resource.MEMORY_LIMIT)
-    return isinstance(value, int) and value != UNLIMITED
 
 
 def _done(snapshot: Snapshot, each: Antagonist, held: Container[str], *, act: bool) -> str:
