@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from enum import StrEnum
-from threading import current_thread, main_thread
-from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from koordlet.admin import DEFAULT_SOCKET
+from koordlet.admin import line as calls
 from koordlet.admin.blame import BlameView, WhyView
 from koordlet.admin.devices import DevicesView
+from koordlet.admin.line import CallError, Line
 from koordlet.admin.model.configuration import ConfigView, ReloadView
 from koordlet.admin.model.doctor import DoctorView
 from koordlet.admin.model.events import EventView, ExplainView
@@ -29,9 +27,6 @@ from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, RestoreView, ResumedView
 from koordlet.decision.names import encodable
-
-if TYPE_CHECKING:
-    import grpc
 
 CONNECT_TIMEOUT_S = 2.0
 CALL_TIMEOUT_S = 10.0
@@ -73,36 +68,22 @@ class _Pods(msgspec.Struct, frozen=True):
 
 
 class Client:
-    """Raises NotReachableError, DeniedError and RefusedError, and nothing of grpc."""
+    """Raises NotReachableError, DeniedError and RefusedError."""
 
     def __init__(self, path: str = DEFAULT_SOCKET) -> None:
         self._path = path
-        _try_to_connect(path)
-        import grpc
+        self._idle = [Line(_connected(path))]
+        self._busy: set[Line] = set()
+        from koordlet.admin.pb import admin_pb2
 
-        from koordlet.admin.pb import admin_pb2, admin_pb2_grpc
-
-        self._grpc = grpc
         self._pb = admin_pb2
-        # The socket is local: a proxy from the environment is never meant.
-        options = [
-            ("grpc.enable_http_proxy", 0),
-            ("grpc.max_receive_message_length", -1),
-            ("grpc.use_local_subchannel_pool", 1),  # a connection of its own for each Client
-        ]
-        self._channel = grpc.insecure_channel(f"unix:{path}", options=options)
-        self._stub = admin_pb2_grpc.AdminStub(self._channel)
 
     def __enter__(self) -> Client:
-        self._replaces = _replaces_interrupt()
-        if self._replaces:
-            signal.signal(signal.SIGINT, _end_interrupted)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._channel.close()
-        if self._replaces:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        for line in (*self._idle, *self._busy):
+            line.close()
 
     def status(self) -> StatusView:
         return self._call("Status", self._pb.StatusRequest(), StatusView)
@@ -216,91 +197,102 @@ class Client:
     def _call(
         self, method: str, request: Any, view: type[V], timeout_s: float = CALL_TIMEOUT_S
     ) -> V:
-        from koordlet.admin import wire
-
-        with self._errors():
-            answer = getattr(self._stub, method)(request, timeout=timeout_s)
-        return wire.from_message(answer, view)
+        with self._connection() as line:
+            was_idle = line.was_used
+            try:
+                (answer,) = self._answers(line, method, request, view, timeout_s)
+            except CallError as error:
+                failed = error
+            else:
+                return answer
+        if was_idle and failed.unheard:  # it may have been closed for that
+            return self._call(method, request, view, timeout_s)
+        raise self._translated(failed)
 
     def _stream(self, method: str, request: Any, view: type[V]) -> Iterator[V]:
-        from koordlet.admin import wire
-
-        call = getattr(self._stub, method)(request)
-        try:
-            with self._errors():
-                for message in call:
-                    yield wire.from_message(message, view)
-        finally:
-            call.cancel()
+        with self._connection() as line:
+            try:
+                yield from self._answers(line, method, request, view)
+            except CallError as error:
+                raise self._translated(error) from None
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _connection(self) -> Iterator[Line]:
+        """Each call that goes on has one of its own."""
+        line = self._idle.pop() if self._idle else Line(_connected(self._path))
+        self._busy.add(line)
         try:
-            yield
-        except self._grpc.RpcError as error:
-            raise self._translated(error) from error
+            yield line
+        finally:
+            self._busy.discard(line)
+            if line.is_open:
+                self._idle.append(line)
 
-    def _translated(self, error: grpc.RpcError) -> Exception:
-        code, text = error.code(), error.details() or ""
-        codes = self._grpc.StatusCode
-        if code in (codes.UNAVAILABLE, codes.DEADLINE_EXCEEDED, codes.CANCELLED):
+    def _answers(
+        self, line: Line, method: str, request: Any, view: type[V], timeout_s: float | None = None
+    ) -> Iterator[V]:
+        from google.protobuf.message_factory import GetMessageClass
+
+        from koordlet.admin import wire
+
+        service = self._pb.DESCRIPTOR.services_by_name["Admin"]
+        answer = GetMessageClass(service.methods_by_name[method].output_type)
+        path = f"/{service.full_name}/{method}"
+        with closing(line.call(path, request.SerializeToString(), timeout_s)) as messages:
+            for message in messages:
+                yield wire.from_message(answer.FromString(message), view)
+
+    def _translated(self, error: CallError) -> Exception:
+        status, text = error.status, str(error)
+        if status in (calls.UNAVAILABLE, calls.DEADLINE_EXCEEDED, calls.CANCELLED):
             return NotReachableError(
                 f"koordlet on {self._path} stopped answering ({text}). "
                 "See `systemctl status koordlet`."
             )
-        if code is codes.PERMISSION_DENIED:
+        if status == calls.PERMISSION_DENIED:
             return DeniedError(text)
-        if code is codes.NOT_FOUND:
+        if status == calls.NOT_FOUND:
             return RefusedError(Fault.NOT_FOUND, text)
-        if code is codes.INVALID_ARGUMENT:
+        if status == calls.INVALID_ARGUMENT:
             return RefusedError(Fault.INVALID, text)
-        if code is codes.RESOURCE_EXHAUSTED:
+        if status == calls.RESOURCE_EXHAUSTED:
             return RefusedError(
                 Fault.BUSY, f"koordlet is answering too many calls already; try again ({text})"
             )
-        return RefusedError(Fault.INTERNAL, f"the daemon failed: {text} ({code.name})")
+        return RefusedError(Fault.INTERNAL, f"the daemon failed: {text} (gRPC status {status})")
 
 
-def _replaces_interrupt() -> bool:
-    """Return whether SIGINT raises KeyboardInterrupt in this thread. Inside grpc, such an exception
-    leaves calls that grpc's own thread does not know: closing the channel then hangs or aborts."""
-    raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    return raises and current_thread() is main_thread()
-
-
-def _end_interrupted(number: int, frame: FrameType | None) -> None:
-    """End the process with the exit code that a shell shows for the signal."""
-    os._exit(128 + number)
-
-
-def _try_to_connect(path: str) -> None:
-    """grpc retries and hides errno; a plain connect says at once what is wrong."""
-    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+def _connected(path: str) -> socket.socket:
+    """Raises NotReachableError."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     # Blocking, with a limit: while its queue is full the kernel refuses all others at once.
     seconds = struct.pack("@ll", int(CONNECT_TIMEOUT_S), 0)  # struct timeval
-    probe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
     try:
-        probe.connect(path)
-    except FileNotFoundError:
-        raise NotReachableError(
+        connection.connect(path)
+        return connection
+    except OSError as error:
+        connection.close()
+        raise _not_connected(path, error) from None
+
+
+def _not_connected(path: str, error: OSError) -> NotReachableError:
+    if isinstance(error, FileNotFoundError):
+        return NotReachableError(
             f"no koordlet is running: {path} does not exist. Start it with "
             "`systemctl start koordlet`, look at `systemctl status koordlet`, or name another "
             "socket with --socket."
-        ) from None
-    except ConnectionRefusedError:
-        raise NotReachableError(
+        )
+    if isinstance(error, ConnectionRefusedError):
+        return NotReachableError(
             f"koordlet is not running: nobody listens on {path}, which an earlier one left. "
             "Start it with `systemctl start koordlet`, look at `systemctl status koordlet`."
-        ) from None
-    except PermissionError:
-        raise NoAccessError(
+        )
+    if isinstance(error, PermissionError):
+        return NoAccessError(
             f"no permission to open {path}: only root and members of the socket's group may. "
             f"Use sudo, or see `ls -l {path}` for the group to join."
-        ) from None
-    except OSError as error:
-        raise NotReachableError(
-            f"cannot connect to {path}: {error.strerror or error}. "
-            "Look at `systemctl status koordlet`."
-        ) from None
-    finally:
-        probe.close()
+        )
+    return NotReachableError(
+        f"cannot connect to {path}: {error.strerror or error}. Look at `systemctl status koordlet`."
+    )

@@ -12,12 +12,15 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import grpc
 import msgspec
 import pytest
 
 from koordlet.admin import series
 from koordlet.admin.client import Client, Fault, NotReachableError, RefusedError
 from koordlet.admin.model.events import EventKind, EventView
+from koordlet.admin.pb.admin_pb2 import EventsRequest
+from koordlet.admin.pb.admin_pb2_grpc import AdminStub
 from koordlet.admin.server import AdminServer
 from koordlet.admin.service import MAX_CONCURRENT_CALLS, MAX_EXPLAIN_LIMIT
 from koordlet.serving.door import MAX_CONNECTIONS, MAX_USERS
@@ -93,14 +96,18 @@ def test_the_number_of_decisions_asked_for_is_bounded(served: Served) -> None:
     assert served.daemon.limits == [MAX_EXPLAIN_LIMIT]
 
 
+OWN = [("grpc.use_local_subchannel_pool", 1)]
+"""A connection of its own for each channel."""
+
+
 def test_calls_at_a_time_are_bounded(served: Served) -> None:
     with ExitStack() as stack:
         for _ in range(2):
-            client = stack.enter_context(Client(served.path))
+            channel = stack.enter_context(grpc.insecure_channel(f"unix:{served.path}", OWN))
             for _ in range(MAX_CONCURRENT_CALLS // 2):
-                stream = client.events(since=0.0, follow=True)
+                stream = AdminStub(channel).Events(EventsRequest(since=0.0, follow=True))
                 next(stream)
-                stack.callback(stream.close)  # type: ignore[attr-defined]
+                stack.callback(stream.cancel)
         with Client(served.path) as another:
             with pytest.raises(RefusedError, match="too many calls") as refused:
                 another.status()

@@ -290,26 +290,6 @@ def test_follow_ends_quietly_on_ctrl_c(served: Served) -> None:
     assert stderr == b""
 
 
-def test_ctrl_c_raises_nothing_inside_grpc(served: Served) -> None:
-    """It left grpc with calls that its thread did not know; the command hung or aborted."""
-    interrupted = (
-        "import signal, sys\n"
-        "from koordlet.admin.client import Client\n"
-        "from koordlet.cli.main import main\n"
-        "def call(*arguments):\n"
-        "    try:\n"
-        "        signal.raise_signal(signal.SIGINT)\n"
-        "    except KeyboardInterrupt:\n"
-        "        print('raised', flush=True)\n"
-        "        raise\n"
-        "Client._call = call\n"
-        "sys.exit(main(sys.argv[1:]))"
-    )
-    command = [sys.executable, "-c", interrupted, "pods", "--socket", served.path]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (result.returncode, result.stdout) == (Exit.INTERRUPTED, "")
-
-
 def test_a_reader_that_goes_away_is_no_error(served: Served) -> None:
     served.daemon.pod_list = served.daemon.pod_list * 5000
     command = [*KOORDLET, "pods", "--socket", served.path]
