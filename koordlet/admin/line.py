@@ -39,9 +39,9 @@ _PREFIX = struct.Struct(">BL")  # of a message: compressed, length
 _DEFAULT_WINDOW_BYTES = 65535
 _WINDOW_BYTES = 8 << 20
 _FRAME_BYTES = 16384
-_MAX_BLOCK_BYTES = 1 << 20
+MAX_BLOCK_BYTES = 1 << 20
 _MAX_TABLE_BYTES = 1 << 20
-_MAX_REQUEST_BYTES = 60_000
+MAX_REQUEST_BYTES = 60_000
 """Less than the window with which a connection begins, and than the daemon takes."""
 
 
@@ -90,8 +90,8 @@ class Line:
         self, path: str, message: bytes, timeout_s: float | None = None
     ) -> Generator[bytes, None, None]:
         """Yield the messages of the answer. Raises CallError."""
-        if len(message) > _MAX_REQUEST_BYTES:
-            raise CallError(INVALID_ARGUMENT, f"more than {_MAX_REQUEST_BYTES} bytes are asked for")
+        if len(message) > MAX_REQUEST_BYTES:
+            raise CallError(INVALID_ARGUMENT, f"more than {MAX_REQUEST_BYTES} bytes are asked for")
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._stream += 2
         self.was_used = True
@@ -134,7 +134,7 @@ class Line:
                 self._take(stream, len(payload))
             elif kind in (_HEADERS, _CONTINUATION):
                 block += _content(flags, payload) if kind == _HEADERS else payload
-                if len(block) > _MAX_BLOCK_BYTES:
+                if len(block) > MAX_BLOCK_BYTES:
                     raise CallError(INTERNAL, "its headers are too long")
                 if flags & _END_HEADERS:
                     if self._is_end(bytes(block)):

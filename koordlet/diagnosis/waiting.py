@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Collection, Iterator, Mapping, Set
 from typing import NamedTuple
 
+import msgspec
+
 from koordlet.admin.blame import WaitingView, culprit_title
 from koordlet.admin.pressure import PRESSED_PERCENT, THROTTLED_RATIO
 from koordlet.decision import metrics as k
@@ -14,10 +16,12 @@ from koordlet.decision.names import shown
 from koordlet.decision.record import PodKind
 from koordlet.diagnosis.look import Look
 from koordlet.diagnosis.who import Key, Who, unnamed
+from koordlet.drawing.clock import date
 
 LIMIT = "limit"
 """The resource of who is stopped by its own CPU limit."""
 _RESOURCES = {"cpu": "cpu", "mem": "memory", "io": "io"}
+_AROUND_S = 60.0
 _PSI = {"psi_precision": "10", "psi_degree": "some"}
 _WAITS = {each.resource: each for each in WAITS}
 _OWN_LIMIT = "throttled"
@@ -49,9 +53,13 @@ class _Culprit(NamedTuple):
 
 
 def waiting(
-    look: Look, names: Mapping[Key, Who], only: Collection[Key] | None = None
+    look: Look,
+    names: Mapping[Key, Who],
+    only: Collection[Key] | None = None,
+    past: float | None = None,
 ) -> tuple[WaitingView, ...]:
-    """The worst first. ``only``: of these alone, and of any class. Raises InvalidError."""
+    """The worst first. ``only``: of these alone, of any class. ``past``: the instant, where that
+    is not the present of a daemon. Raises InvalidError."""
     found: list[WaitingView] = []
     for kind in PodKind:
         keys = {
@@ -61,6 +69,12 @@ def waiting(
         }
         if keys:
             found += _of_kind(look, names, kind, keys)
+    if past is not None:  # `blame` is about the last minute
+        told = f"koordlet report --from {shlex.quote(date(past - _AROUND_S))} --to +2m"
+        found = [
+            msgspec.structs.replace(each, advice=told) if _is_blamed(each) else each
+            for each in found
+        ]
     return tuple(sorted(found, key=lambda each: (-each.percent, each.title)))
 
 
@@ -125,8 +139,7 @@ def _view(
     key: Key, names: Mapping[Key, Who], resource: str, percent: float, culprit: _Culprit
 ) -> WaitingView:
     who = names[key]
-    command = "explain" if resource == LIMIT or not culprit.title else "blame"
-    return WaitingView(
+    found = WaitingView(
         kind=key[0],
         id=key[1],
         title=who.title,
@@ -135,5 +148,10 @@ def _view(
         percent=percent,
         culprit=culprit.title,
         share=culprit.share,
-        advice=f"koordlet {command} {shlex.quote(who.title)}",
     )
+    command = "blame" if _is_blamed(found) else "explain"
+    return msgspec.structs.replace(found, advice=f"koordlet {command} {shlex.quote(who.title)}")
+
+
+def _is_blamed(each: WaitingView) -> bool:
+    return each.resource != LIMIT and bool(each.culprit)

@@ -86,7 +86,8 @@ def why(
     found = _target(target, names, ended, log, pause)
     keys = None if found.key is None else {found.key}
     is_whole = found.cgroup is None
-    suffering = waiting(look, names, keys) if is_whole or keys else ()
+    past = instant if live is None else None
+    suffering = waiting(look, names, keys, past) if is_whole or keys else ()
     records = newest_of_files(log, _sought(found.cgroup), says_how_it_is, instant, pause)
     changed = left.changed if at is None else None
     if changed is not None:

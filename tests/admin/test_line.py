@@ -97,7 +97,7 @@ def test_how_a_call_ends(said: bytes, status: int, text: str) -> None:
 
 
 def test_headers_do_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "_MAX_BLOCK_BYTES", 100)
+    monkeypatch.setattr(calls, "MAX_BLOCK_BYTES", 100)
     said = frame(1, 0, bytes(60)) + frame(9, 0, bytes(60))
     with peer(said) as (line, _), pytest.raises(CallError, match="too long"):
         list(line.call(PATH, b"request", 5.0))

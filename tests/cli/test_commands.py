@@ -79,7 +79,7 @@ def test_every_command_has_an_example_and_a_group(capsys: pytest.CaptureFixture[
 
 
 HEAVY = {
-    *("structlog", "rich", "yaml", "psutil", "koordlet.kernel.host"),
+    *("grpc", "asyncio", "ssl", "structlog", "rich", "yaml", "psutil", "koordlet.kernel.host"),
     *("koordlet.actuator", "koordlet.collectors", "koordlet.config.load", "koordlet.engine"),
     *("koordlet.hooks", "koordlet.qos", "koordlet.tsdb", "koordlet.cli.restore"),
 }
@@ -102,7 +102,7 @@ READING = {
 
 @pytest.mark.parametrize("command", READING)
 def test_what_only_asks_loads_no_part_of_the_daemon(command: str, served: Served) -> None:
-    """150 ms of CPU are those of python, grpc and msgspec, and hardly any of ours."""
+    """Nor grpc and asyncio, which take longer than everything else."""
     code = (
         "import sys\nfrom koordlet.cli import main\ncode = main(sys.argv[1:])\n"
         f"print(code, *sorted({HEAVY!r} & set(sys.modules)))"
@@ -226,6 +226,7 @@ def test_unreachable_daemon_is_3_with_advice(tmp_path: Path) -> None:
         assert text in done.stderr
         assert path in done.stderr
         assert "systemctl status koordlet" in done.stderr
+        assert "What it has left: `koordlet why`." in done.stderr
         assert done.stdout == ""
 
 

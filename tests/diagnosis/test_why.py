@@ -55,7 +55,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ["why", "--at", TROUBLE],
             [
                 "shop/web-0 waits 60 % of its time for a CPU, 62 % of it because of batch/job-1",
-                "next: koordlet blame shop/web-0",
+                "next: koordlet report --from '2023-11-14 22:32:00' --to +2m",
                 "shop/web-0 is stopped by its own CPU limit in 50 % of its periods",
             ],
         ),

@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Callable, Iterable
 
+from koordlet.admin.client import NoAccessError, NotReachableError
 from koordlet.admin.cluster import ClusterView
 from koordlet.admin.model.status import CollectorView, StatusView
 from koordlet.admin.verdict import waits
@@ -26,8 +27,13 @@ _MOST = 3
 
 
 def main(args: argparse.Namespace) -> int:
-    with connect(args) as client:
-        status = client.status()
+    try:
+        with connect(args) as client:
+            status = client.status()
+    except NoAccessError:
+        raise
+    except NotReachableError as error:
+        raise NotReachableError(f"{error} What it has left: `koordlet why`.") from None
     output.emit(status, args.output, lambda: lines(status, verbose=args.verbose))
     return Exit.OK
 
