@@ -259,7 +259,7 @@ class Client:
             return RefusedError(
                 Fault.BUSY, f"koordlet is answering too many calls already; try again ({text})"
             )
-        return RefusedError(Fault.INTERNAL, f"the daemon failed: {text} (gRPC status {status})")
+        return RefusedError(Fault.INTERNAL, f"the daemon failed: {text} ({calls.NAMES[status]})")
 
 
 def _connected(path: str) -> socket.socket:

@@ -25,6 +25,14 @@ RESOURCE_EXHAUSTED: Final = 8
 INTERNAL: Final = 13
 UNAVAILABLE: Final = 14
 """Status codes of gRPC."""
+NAMES: Final = (
+    *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND"),
+    *("ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION"),
+    *("ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"),
+    "UNAUTHENTICATED",
+)
+"""Their names, in order."""
+_STATUSES = {str(status).encode(): status for status in range(len(NAMES))}
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS = 0x0, 0x1, 0x3, 0x4
@@ -194,7 +202,7 @@ class Line:
             if found.get(b":status") != b"200":
                 raise CallError(UNKNOWN, "it speaks no gRPC")
             return False
-        status = int(text) if text.isdigit() else UNKNOWN
+        status = _STATUSES.get(text, UNKNOWN)
         if status != OK:
             raise _RefusedError(status, _unquoted(found.get(b"grpc-message", b"")))
         return True

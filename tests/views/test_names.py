@@ -155,7 +155,7 @@ def look_at_everything(world: World, cgroup: str) -> None:
     """All that leaves the daemon."""
     views = world.views
     check_view(pb.StatusView(), views.status())
-    check_lines(status_command.lines(views.status()))
+    check_lines(status_command.lines(views.status(), verbose=True))
     check_view(pb.DoctorView(), views.doctor()())
     check_view(pb.StrategiesView(), views.strategies("")())
     for application in world.parts.state.applications():
