@@ -9,10 +9,14 @@ import contextlib
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Generator, Iterator
 from typing import Final
 
 from hpack import Decoder, Encoder, HPACKError
+
+from koordlet.wire import http2_frames as http2
+from koordlet.wire.http2_frames import Frame, FrameReader, ProtocolError, make
 
 OK: Final = 0
 CANCELLED: Final = 1
@@ -34,20 +38,8 @@ NAMES: Final = (
 """Their names, in order."""
 _STATUSES = {str(status).encode(): status for status in range(len(NAMES))}
 
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_DATA, _HEADERS, _RST_STREAM, _SETTINGS = 0x0, 0x1, 0x3, 0x4
-_PING, _GOAWAY, _WINDOW_UPDATE, _CONTINUATION = 0x6, 0x7, 0x8, 0x9
-"""Types of frames (RFC 9113 section 6)."""
-_END_STREAM = _ACK = 0x1
-_END_HEADERS, _PADDED, _HAS_PRIORITY = 0x4, 0x8, 0x20
-_INITIAL_WINDOW_SIZE = 0x4
-_HEAD = struct.Struct(">BHBBL")  # length (8 + 16 bits), type, flags, stream
-_SETTING = struct.Struct(">HL")
 _PREFIX = struct.Struct(">BL")  # of a message: compressed, length
-_DEFAULT_WINDOW_BYTES = 65535
 _WINDOW_BYTES = 8 << 20
-_FRAME_BYTES = 16384
-MAX_BLOCK_BYTES = 1 << 20
 _MAX_TABLE_BYTES = 1 << 20
 MAX_REQUEST_BYTES = 60_000
 """Less than the window with which a connection begins, and than the daemon takes."""
@@ -73,17 +65,13 @@ class Line:
         self._socket = connection
         self._encoder = Encoder()
         self._decoder = Decoder(_MAX_TABLE_BYTES)
-        self._bytes = bytearray()
+        self._reader = FrameReader(from_client=False)
+        self._frames: deque[Frame] = deque()
         self._stream = -1
         self._taken_bytes = 0
-        more = _WINDOW_BYTES - _DEFAULT_WINDOW_BYTES
-        self._greeting = b"".join(
-            (
-                _PREFACE,
-                _frame(_SETTINGS, 0, 0, _SETTING.pack(_INITIAL_WINDOW_SIZE, _WINDOW_BYTES)),
-                _frame(_WINDOW_UPDATE, 0, 0, struct.pack(">L", more)),
-            )
-        )
+        more = _WINDOW_BYTES - http2.DEFAULT_WINDOW_BYTES
+        window = http2.settings({http2.SETTING_INITIAL_WINDOW_SIZE: _WINDOW_BYTES})
+        self._greeting = http2.PREFACE + window + http2.window_update(0, more)
         self.is_open = True
         self.was_used = False
 
@@ -110,6 +98,8 @@ class Line:
         except _RefusedError:
             ended = True
             raise
+        except ProtocolError as error:
+            raise CallError(INTERNAL, f"it speaks no gRPC: {error}") from None
         except TimeoutError:
             raise CallError(DEADLINE_EXCEEDED, "it takes too long") from None
         except OSError as error:
@@ -123,72 +113,57 @@ class Line:
         self, path: str, message: bytes, timeout_s: float | None, deadline_s: float | None
     ) -> Iterator[bytes]:
         stream = self._stream
-        head = self._encoder.encode(_headers(path, timeout_s))
-        self._wait_until(deadline_s)
-        self._socket.sendall(
-            self._greeting + _frame(_HEADERS, _END_HEADERS, stream, head) + _data(stream, message)
+        head = make(
+            http2.HEADERS,
+            http2.END_HEADERS,
+            stream,
+            self._encoder.encode(_headers(path, timeout_s)),
         )
+        self._wait_until(deadline_s)
+        self._socket.sendall(self._greeting + head + _data(stream, message))
         self._greeting = b""
-        answer, block, heard = bytearray(), bytearray(), False
+        answer, heard = bytearray(), False
         while True:
             self._wait_until(deadline_s)
-            kind, flags, about, payload = self._read(heard=heard)
-            if about not in (0, stream):  # what an earlier call has left
+            frame = self._next(heard=heard)
+            if frame.stream not in (0, stream):  # what an earlier call has left
                 continue
-            heard |= about == stream
-            if kind == _DATA:
-                answer += _content(flags, payload)
+            heard |= frame.stream == stream
+            if frame.kind == http2.DATA:
+                answer += http2.data_of(frame)
                 yield from _messages(answer)
-                self._take(stream, len(payload))
-            elif kind in (_HEADERS, _CONTINUATION):
-                block += _content(flags, payload) if kind == _HEADERS else payload
-                if len(block) > MAX_BLOCK_BYTES:
-                    raise CallError(INTERNAL, "its headers are too long")
-                if flags & _END_HEADERS:
-                    if self._is_end(bytes(block)):
-                        return
-                    block.clear()
-            elif kind == _SETTINGS and not flags & _ACK:
-                self._socket.sendall(_frame(_SETTINGS, _ACK, 0, b""))
-            elif kind == _PING and not flags & _ACK:
-                self._socket.sendall(_frame(_PING, _ACK, 0, payload))
-            elif kind == _RST_STREAM:
+                self._taken(stream, len(frame.raw) - http2.HEAD_BYTES)
+            elif frame.kind == http2.HEADERS:
+                if self._is_end(http2.header_block(frame)):
+                    return
+            elif frame.kind == http2.RST_STREAM:
                 raise CallError(UNAVAILABLE, "it has broken off the call")
-            elif kind == _GOAWAY:
+            elif frame.kind == http2.GOAWAY:
                 self.is_open = False
-                if int.from_bytes(payload[:4], "big") < stream:
+                if http2.last_stream_of(frame) < stream:
                     raise CallError(UNAVAILABLE, "it stops", unheard=True)
+            elif frame.kind in (http2.SETTINGS, http2.PING) and not frame.flags & http2.ACK:
+                answered = frame.raw[http2.HEAD_BYTES :] if frame.kind == http2.PING else b""
+                self._socket.sendall(make(frame.kind, http2.ACK, 0, answered))
 
     def _wait_until(self, deadline_s: float | None) -> None:
         left_s = None if deadline_s is None else max(deadline_s - time.monotonic(), 0.001)
         self._socket.settimeout(left_s)
 
-    def _read(self, *, heard: bool) -> tuple[int, int, int, bytes]:
-        """Return type, flags, stream and payload of the next frame."""
-        self._fill(_HEAD.size, heard=heard)
-        high, low, kind, flags, stream = _HEAD.unpack_from(self._bytes)
-        size = _HEAD.size + (high << 16 | low)
-        if size > _HEAD.size + _FRAME_BYTES:
-            raise CallError(INTERNAL, "it speaks no gRPC")
-        self._fill(size, heard=heard)
-        payload = bytes(self._bytes[_HEAD.size : size])
-        del self._bytes[:size]
-        return kind, flags, stream & 0x7FFFFFFF, payload
-
-    def _fill(self, size: int, *, heard: bool) -> None:
-        while len(self._bytes) < size:
+    def _next(self, *, heard: bool) -> Frame:
+        while not self._frames:
             received = self._socket.recv(1 << 18)
             if not received:
                 raise CallError(UNAVAILABLE, "the connection was closed", unheard=not heard)
-            self._bytes += received
+            self._frames.extend(self._reader.feed(received))
+        return self._frames.popleft()
 
-    def _take(self, stream: int, size: int) -> None:
+    def _taken(self, stream: int, size: int) -> None:
         """Let the peer send as much again."""
         self._taken_bytes += size
         if self._taken_bytes >= _WINDOW_BYTES // 4:
-            more = struct.pack(">L", self._taken_bytes)
-            frames = (_frame(_WINDOW_UPDATE, 0, each, more) for each in (0, stream))
-            self._socket.sendall(b"".join(frames))
+            updates = (http2.window_update(each, self._taken_bytes) for each in (0, stream))
+            self._socket.sendall(b"".join(updates))
             self._taken_bytes = 0
 
     def _is_end(self, block: bytes) -> bool:
@@ -225,24 +200,10 @@ def _headers(path: str, timeout_s: float | None) -> list[tuple[str, str]]:
 def _data(stream: int, message: bytes) -> bytes:
     """Return the only message of a request."""
     content = _PREFIX.pack(0, len(message)) + message
-    parts = [content[at : at + _FRAME_BYTES] for at in range(0, len(content), _FRAME_BYTES)]
-    frames = [_frame(_DATA, 0, stream, part) for part in parts[:-1]]
-    return b"".join((*frames, _frame(_DATA, _END_STREAM, stream, parts[-1])))
-
-
-def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    size = len(payload)
-    return _HEAD.pack(size >> 16, size & 0xFFFF, kind, flags, stream) + payload
-
-
-def _content(flags: int, payload: bytes) -> bytes:
-    """Return the payload of DATA or HEADERS without padding and priority."""
-    padding = 0
-    if flags & _PADDED:
-        padding, payload = payload[0], payload[1:]
-    if flags & _HAS_PRIORITY:
-        payload = payload[5:]
-    return payload[: len(payload) - padding]
+    size = http2.DATA_BYTES
+    parts = [content[at : at + size] for at in range(0, len(content), size)]
+    frames = [make(http2.DATA, 0, stream, part) for part in parts[:-1]]
+    return b"".join((*frames, make(http2.DATA, http2.END_STREAM, stream, parts[-1])))
 
 
 def _messages(answer: bytearray) -> Iterator[bytes]:

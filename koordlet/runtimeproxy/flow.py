@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from koordlet.runtimeproxy.http2 import frames
-from koordlet.runtimeproxy.http2.frames import ENHANCE_YOUR_CALM, Frame, ProtocolError
 from koordlet.runtimeproxy.http2.inbound import Inbound
 from koordlet.runtimeproxy.http2.limits import Account
 from koordlet.runtimeproxy.http2.outbound import Outbound
 from koordlet.runtimeproxy.streams import Stream
+from koordlet.wire import http2_frames as frames
+from koordlet.wire.http2_frames import ENHANCE_YOUR_CALM, Frame, ProtocolError
 
 _STREAM_CREDIT_BYTES: Final = 16 << 10
 """Held DATA is given back in pieces of this size; the window of its stream is 64 KiB or more."""

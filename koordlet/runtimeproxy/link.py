@@ -14,15 +14,15 @@ from koordlet.runtimeproxy.calls import Calls
 from koordlet.runtimeproxy.contract import Interceptor, Meter, Refusal
 from koordlet.runtimeproxy.flow import Flow
 from koordlet.runtimeproxy.held import HeldCalls
-from koordlet.runtimeproxy.http2 import frames
 from koordlet.runtimeproxy.http2.farewell import Farewell
-from koordlet.runtimeproxy.http2.frames import Frame, FrameReader, ProtocolError
 from koordlet.runtimeproxy.http2.headers import GRPC_UNAVAILABLE, HeaderReader, status_of, trailers
 from koordlet.runtimeproxy.http2.limits import TINY_DATA_BYTES, Account, Budget, Ledger
 from koordlet.runtimeproxy.http2.paths import PathReader
 from koordlet.runtimeproxy.http2.pings import Pings
 from koordlet.runtimeproxy.settings import Settings
 from koordlet.runtimeproxy.streams import MAX_RESPONSE_BYTES, Side, Stream
+from koordlet.wire import http2_frames as frames
+from koordlet.wire.http2_frames import Frame, FrameReader, ProtocolError
 
 
 class Link:

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from typing import cast
 
 from koordlet.runtimeproxy.contract import Meter
-from koordlet.runtimeproxy.http2 import frames
-from koordlet.runtimeproxy.http2.frames import Frame, FrameReader, ProtocolError
 from koordlet.runtimeproxy.http2.headers import GRPC_UNAVAILABLE, trailers
 from koordlet.runtimeproxy.http2.inbound import Inbound
 from koordlet.runtimeproxy.http2.limits import TINY_DATA_BYTES, Budget
 from koordlet.runtimeproxy.http2.paths import PathReader
 from koordlet.runtimeproxy.http2.pings import Pings
 from koordlet.runtimeproxy.streams import close_soon
+from koordlet.wire import http2_frames as frames
+from koordlet.wire.http2_frames import Frame, FrameReader, ProtocolError
 
 
 class Responder(asyncio.Protocol):

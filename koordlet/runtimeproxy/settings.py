@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from koordlet.runtimeproxy.flow import Flow
-from koordlet.runtimeproxy.http2 import frames
-from koordlet.runtimeproxy.http2.frames import Frame, ProtocolError
 from koordlet.runtimeproxy.http2.headers import HeaderReader
 from koordlet.runtimeproxy.http2.limits import MAX_STREAMS
+from koordlet.wire import http2_frames as frames
+from koordlet.wire.http2_frames import Frame, ProtocolError
 
 MAX_TABLE_BYTES: Final = 64 << 10
 """Of a table of header compression; the default is 4 KiB."""

@@ -15,8 +15,6 @@ from typing import Final, TypeAlias, cast
 
 from koordlet import __version__
 from koordlet.runtimeproxy import grpc_message
-from koordlet.runtimeproxy.http2 import frames
-from koordlet.runtimeproxy.http2.frames import Frame, FrameReader, ProtocolError, make
 from koordlet.runtimeproxy.http2.headers import (
     GRPC_CANCELLED,
     GRPC_DEADLINE_EXCEEDED,
@@ -32,6 +30,8 @@ from koordlet.runtimeproxy.http2.headers import (
 )
 from koordlet.runtimeproxy.http2.outbound import Outbound
 from koordlet.runtimeproxy.http2.pings import Pings
+from koordlet.wire import http2_frames as frames
+from koordlet.wire.http2_frames import Frame, FrameReader, ProtocolError, make
 
 _CREDIT_BYTES: Final = 1 << 20
 _PING_S: Final = 1.0

@@ -96,13 +96,6 @@ def test_how_a_call_ends(said: bytes, status: int, text: str) -> None:
         assert line.is_open is (status == calls.NOT_FOUND)
 
 
-def test_headers_do_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "MAX_BLOCK_BYTES", 100)
-    said = frame(1, 0, bytes(60)) + frame(9, 0, bytes(60))
-    with peer(said) as (line, _), pytest.raises(CallError, match="too long"):
-        list(line.call(PATH, b"request", 5.0))
-
-
 def test_who_says_nothing_is_not_waited_for() -> None:
     with peer(SETTINGS, ends=False) as (line, _):
         with pytest.raises(CallError) as ended:

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from koordlet.runtimeproxy.http2 import frames
-from koordlet.runtimeproxy.http2.frames import Frame, FrameReader, make
 from koordlet.runtimeproxy.http2.headers import HeaderReader, status_of
+from koordlet.wire import http2_frames as frames
+from koordlet.wire.http2_frames import Frame, FrameReader, make
 from tests.runtimeproxy.plain_runtime import plain_runtime
 from tests.runtimeproxy.rig import RUNTIME, channel
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 
 from koordlet.runtimeproxy import grpc_message
-from koordlet.runtimeproxy.http2 import frames
-from koordlet.runtimeproxy.http2.frames import Frame, FrameReader, make
 from koordlet.runtimeproxy.http2.headers import HeaderReader, status_of
+from koordlet.wire import http2_frames as frames
+from koordlet.wire.http2_frames import Frame, FrameReader, make
 from tests.runtimeproxy.attack import headers
 
 UNAVAILABLE = 14

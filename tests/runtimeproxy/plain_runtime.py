@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import cast
 
-from koordlet.runtimeproxy.http2 import frames
-from koordlet.runtimeproxy.http2.frames import Frame, FrameReader, data_of, make
+from koordlet.wire import http2_frames as frames
+from koordlet.wire.http2_frames import Frame, FrameReader, data_of, make
 
 _STATUS_200 = b"\x88"
 _TYPE = b"\0\x0ccontent-type\x10application/grpc"

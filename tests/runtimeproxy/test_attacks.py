@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from koordlet.runtimeproxy.http2 import frames
-from koordlet.runtimeproxy.http2.frames import make
+from koordlet.wire import http2_frames as frames
+from koordlet.wire.http2_frames import make
 from tests.runtimeproxy.attack import (
     FREE,
     HELD,

@@ -9,9 +9,9 @@ from hpack import Decoder, Encoder, HeaderTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.runtimeproxy.http2 import frames
-from koordlet.runtimeproxy.http2.frames import FrameReader, ProtocolError, make
 from koordlet.runtimeproxy.http2.headers import HeaderReader, status_of, trailers
+from koordlet.wire import http2_frames as frames
+from koordlet.wire.http2_frames import FrameReader, ProtocolError, make
 
 _BLOCK_KINDS = (frames.HEADERS, frames.PUSH_PROMISE, frames.CONTINUATION)
 plain_frames = st.builds(

@@ -10,8 +10,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from koordlet.runtimeproxy.http2 import frames
-from koordlet.runtimeproxy.http2.frames import make
+from koordlet.wire import http2_frames as frames
+from koordlet.wire.http2_frames import make
 from tests.runtimeproxy.rig import Rig, Seen, in_loop, rig, until
 from tests.runtimeproxy.test_held import FREE, HELD, Fake
 from tests.runtimeproxy.test_raw_client import connected

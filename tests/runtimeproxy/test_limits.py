@@ -10,11 +10,12 @@ import pytest
 
 from koordlet.runtimeproxy import grpc_message, held
 from koordlet.runtimeproxy.contract import Interceptor
-from koordlet.runtimeproxy.http2 import frames, limits
-from koordlet.runtimeproxy.http2.frames import ProtocolError, make
+from koordlet.runtimeproxy.http2 import limits
 from koordlet.runtimeproxy.http2.inbound import Inbound
 from koordlet.runtimeproxy.http2.limits import Account, Budget, Ledger
 from koordlet.runtimeproxy.link import Link
+from koordlet.wire import http2_frames as frames
+from koordlet.wire.http2_frames import ProtocolError, make
 from tests.runtimeproxy.attack import headers
 from tests.runtimeproxy.rig import Counts, in_loop, rig, until
 from tests.runtimeproxy.test_held import FREE, HELD, Fake

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordlet.runtimeproxy.http2 import frames
-from koordlet.runtimeproxy.http2.frames import FrameReader, ProtocolError
 from koordlet.runtimeproxy.http2.outbound import Outbound
+from koordlet.wire import http2_frames as frames
+from koordlet.wire.http2_frames import FrameReader, ProtocolError
 
 HELD, FREE = (1, 3, 5), (7, 9, 11)
 

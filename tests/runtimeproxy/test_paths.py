@@ -7,9 +7,9 @@ from hpack import Decoder, Encoder, HeaderTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.runtimeproxy.http2 import frames
-from koordlet.runtimeproxy.http2.frames import FrameReader, ProtocolError, make
 from koordlet.runtimeproxy.http2.paths import PathReader
+from koordlet.wire import http2_frames as frames
+from koordlet.wire.http2_frames import FrameReader, ProtocolError, make
 
 PATHS = (b"/a", b"/b", b"/runtime.v1.RuntimeService/CreateContainer", b"/", b"/index.html")
 _FIXED = ((b":method", b"POST"), (b":scheme", b"http"), (b"te", b"trailers"))

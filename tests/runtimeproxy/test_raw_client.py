@@ -13,9 +13,9 @@ import pytest
 from hpack import Encoder
 
 from koordlet.runtimeproxy import grpc_message
-from koordlet.runtimeproxy.http2 import frames
-from koordlet.runtimeproxy.http2.frames import Frame, FrameReader, data_of, make
 from koordlet.runtimeproxy.http2.headers import HeaderReader, status_of
+from koordlet.wire import http2_frames as frames
+from koordlet.wire.http2_frames import Frame, FrameReader, data_of, make
 from tests.runtimeproxy.rig import RUNTIME, Rig, Seen, in_loop, rig, until
 from tests.runtimeproxy.test_held import FREE, HELD, Fake
 

@@ -12,9 +12,9 @@ import pytest
 from hpack import Encoder
 
 from koordlet.runtimeproxy import grpc_message
-from koordlet.runtimeproxy.http2 import frames
-from koordlet.runtimeproxy.http2.frames import Frame, FrameReader, make
 from koordlet.runtimeproxy.unary import CallError, Unary
+from koordlet.wire import http2_frames as frames
+from koordlet.wire.http2_frames import Frame, FrameReader, make
 from tests.runtimeproxy.rig import Runtime, Seen, in_loop, serve, serving, until
 
 METHOD = "/a.B/C"

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from koordlet.runtimeproxy.http2 import frames
-from koordlet.runtimeproxy.http2.frames import Frame
+from koordlet.wire import http2_frames as frames
+from koordlet.wire.http2_frames import Frame
 
 _PING: Final = b"koordlet"
 

@@ -12,8 +12,8 @@ from urllib.parse import unquote_to_bytes
 
 from hpack import Decoder, Encoder, HPACKError, NeverIndexedHeaderTuple
 
-from koordlet.runtimeproxy.http2 import frames
-from koordlet.runtimeproxy.http2.frames import Frame, ProtocolError
+from koordlet.wire import http2_frames as frames
+from koordlet.wire.http2_frames import Frame, ProtocolError
 
 _MAX_LIST_BYTES: Final = 1 << 20
 _MAX_TEXT_BYTES: Final = 1024

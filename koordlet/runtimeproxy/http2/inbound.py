@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from koordlet.runtimeproxy.http2 import frames
-from koordlet.runtimeproxy.http2.frames import FLOW_CONTROL_ERROR, MAX_WINDOW_BYTES, ProtocolError
+from koordlet.wire import http2_frames as frames
+from koordlet.wire.http2_frames import FLOW_CONTROL_ERROR, MAX_WINDOW_BYTES, ProtocolError
 
 CREDIT_BYTES: Final = 16 << 10
 """Less than this goes to the client with the next frame, instead of waking it up by itself."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from koordlet.runtimeproxy.http2.frames import ENHANCE_YOUR_CALM, ProtocolError
+from koordlet.wire.http2_frames import ENHANCE_YOUR_CALM, ProtocolError
 
 MAX_CONNECTIONS: Final = 256
 MAX_STREAMS: Final = 1000

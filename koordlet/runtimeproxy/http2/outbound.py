@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from koordlet.runtimeproxy.http2 import frames
-from koordlet.runtimeproxy.http2.frames import FLOW_CONTROL_ERROR, MAX_WINDOW_BYTES, ProtocolError
+from koordlet.wire import http2_frames as frames
+from koordlet.wire.http2_frames import FLOW_CONTROL_ERROR, MAX_WINDOW_BYTES, ProtocolError
 
 
 @dataclass(slots=True)

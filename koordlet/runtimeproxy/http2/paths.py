@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from koordlet.runtimeproxy.http2 import frames
-from koordlet.runtimeproxy.http2.frames import Frame, ProtocolError
 from koordlet.runtimeproxy.http2.headers import HeaderReader, SizeUpdateError, fields_of
+from koordlet.wire import http2_frames as frames
+from koordlet.wire.http2_frames import Frame, ProtocolError
 
 _STATIC_ENTRIES: Final = 61
 _STATIC_PATHS: Final = frozenset((4, 5))
