@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +28,7 @@ from koordlet.kernel.cgroup.layout import Layout, passed_on
 from koordlet.kernel.linux import LinuxHost
 
 SPIN = "while True: pass"
+DISK_BYTES = 64 << 20
 T = TypeVar("T")
 
 
@@ -136,6 +139,30 @@ def on_disk() -> Iterator[Path]:
     """A directory on a real disk, which a temporary one need not be."""
     with tempfile.TemporaryDirectory(prefix="koordlet-test-", dir="/var/tmp") as directory:
         yield Path(directory)
+
+
+@pytest.fixture
+def disk(linux: LinuxHost) -> Iterator[str]:
+    """A device on which nobody else has requests, and which makes none on others: a loop device
+    whose file is in memory."""
+    if not shutil.which("losetup"):
+        pytest.skip("needs losetup")
+    file = Path(f"/dev/shm/koordlet-test-{time.monotonic_ns()}")
+    with file.open("wb") as made:
+        made.truncate(DISK_BYTES)
+    try:
+        found = subprocess.run(
+            ["losetup", "--find", "--show", file], capture_output=True, text=True, check=False
+        )
+        if found.returncode:
+            pytest.skip(f"needs a loop device: {found.stderr.strip()}")
+        device = found.stdout.strip()
+        try:
+            yield device
+        finally:
+            subprocess.run(["losetup", "--detach", device], check=True)
+    finally:
+        file.unlink()
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import struct
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,11 +16,10 @@ from koordlet.kernel.bpf.block import IDLE, KERNEL, OLDER, BpfBlockIo
 from koordlet.kernel.bpf.cost import CostMeter
 from koordlet.kernel.bpf.syscalls import entries, update
 from koordlet.kernel.linux import LinuxHost
-from tests.kernel.bpf.conftest import Loads, loaded
+from tests.kernel.bpf.conftest import DISK_BYTES, Loads, loaded
 
 pytestmark = pytest.mark.kernel
 
-DISK_BYTES = 64 << 20
 REQUESTS = """
 import mmap, os, random
 disk = os.open({disk!r}, os.O_RDWR | os.O_DIRECT)
@@ -37,30 +34,6 @@ work(10)
 work({count})
 """
 """Ten to begin with: what Python itself reads from a disk, it has read then."""
-
-
-@pytest.fixture
-def disk(linux: LinuxHost) -> Iterator[str]:
-    """A device on which nobody else has requests, and which makes none on others: a loop device
-    whose file is in memory."""
-    if not shutil.which("losetup"):
-        pytest.skip("needs losetup")
-    file = Path(f"/dev/shm/koordlet-test-{time.monotonic_ns()}")
-    with file.open("wb") as made:
-        made.truncate(DISK_BYTES)
-    try:
-        found = subprocess.run(
-            ["losetup", "--find", "--show", file], capture_output=True, text=True, check=False
-        )
-        if found.returncode:
-            pytest.skip(f"needs a loop device: {found.stderr.strip()}")
-        device = found.stdout.strip()
-        try:
-            yield device
-        finally:
-            subprocess.run(["losetup", "--detach", device], check=True)
-    finally:
-        file.unlink()
 
 
 @pytest.fixture
