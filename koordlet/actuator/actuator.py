@@ -163,7 +163,11 @@ class Actuator:
 
     def told(self, values: Mapping[Key, Value]) -> None:
         """Learn which values of ours systemd writes itself: with them it is no second writer."""
-        self._files.told = values
+        self._files.told = dict(values)
+
+    def is_told(self, key: Key, value: Value) -> bool:
+        """Whether systemd writes ``value`` itself, as far as is known."""
+        return self._files.told.get(key) == value
 
     def is_ours(self, cgroup: str, resource: Resource, found: Value) -> bool:
         """Whether ``found`` in the file may come from koordlet, of an earlier run as well."""

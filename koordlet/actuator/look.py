@@ -92,6 +92,7 @@ def _look_at_wanted(turn: Turn, key: Key, merged: Merged) -> None:
             if conflict is not None and _must_back_off(turn, key, path, found, conflict):
                 return
         elif not opening and not turn.files.is_ours(key, found) and not _unlocked(turn, key, found):
+            turn.files.told.pop(key, None)  # or systemd would have written that
             if _is_rewrite(turn, key, found, merged):
                 text = f"{_writer(turn, key, found)} had written {found}, by right"
             elif not _answer_conflict(turn, key, path, found, state):
@@ -268,7 +269,7 @@ def _is_rewrite(turn: Turn, key: Key, found: Value, merged: Merged | None = None
     """Return whether those who made the cgroup have written ``found`` by right, not too often."""
     entry, state = turn.files.entries[key], turn.files.state(key)
     settings = [claim.setting for claim in merged.agreed] if merged is not None else []
-    known = {entry.original.value, turn.files.told.get(key)}
+    known: set[Value | None] = {entry.original.value}
     known.update(value for each in settings for value in (each.raises, each.without))
     price = cost(*key, found, known, turn.time - entry.original.since)
     if price is None:

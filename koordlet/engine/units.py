@@ -67,7 +67,8 @@ class UnitValues:
                 return ()
             outcomes = self._finish(actuator)
         wants = wants_of(actuator, (*slices_of(tree), *units))
-        due_s = EVERY_S if wants != self._done else CHECK_EVERY_S
+        is_known = wants == self._done and all(actuator.is_told(w.key, w.value) for w in wants)
+        due_s = CHECK_EVERY_S if is_known else EVERY_S
         if now - self._done_s < due_s or not self._begins(wants):
             return outcomes
         self._done, self._done_s = wants, now

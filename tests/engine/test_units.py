@@ -173,3 +173,30 @@ def test_by_choice_systemd_writes_the_limits_of_a_unit_itself(tmp_path: Path) ->
     world.run(2 * EVERY_S)
     assert known(world) == 2**64 - 1 and world.value(BATCH, QUOTA) == UNLIMITED
     world.stop()
+
+
+def test_an_older_value_of_a_unit_that_systemd_was_told_is_no_conflict(tmp_path: Path) -> None:
+    world = with_service(tmp_path, THROUGH)
+    for step in range(40):
+        world.processes["service"].demand_cores = 0.5 + step % 7 * 0.2
+        world.run(1)
+        world.host.systemd.realize(SERVICE)
+        assert world.value(BATCH, QUOTA) != UNLIMITED
+    assert not world.parts.actuator.conflicts()
+    world.stop()
+
+
+def test_who_takes_the_limit_from_systemd_too_is_told_again_at_once(world: World) -> None:
+    started(world)
+    world.host.systemd.set(UNIT, {PROPERTY: 2**64 - 1})
+    world.run(EVERY_S + 2)
+    assert told(world) == world.value(BE, QUOTA) * 10
+    assert not world.parts.actuator.conflicts()
+
+
+def test_systemd_that_was_busy_is_told_soon(world: World) -> None:
+    world.host.systemd.fails[UNIT] = OSError(errno.ETIMEDOUT, "no answer within 2 s", UNIT)
+    started(world)
+    del world.host.systemd.fails[UNIT]
+    world.run(EVERY_S + 2)
+    assert told(world) == world.value(BE, QUOTA) * 10
