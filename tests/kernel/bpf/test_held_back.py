@@ -116,8 +116,8 @@ def test_who_floods_a_disk_is_held_back_only_for_those_that_wait(
 
 def _waits_ms_per_s(child: Child) -> float:
     (victim,) = child.ask("blame")["victims"]
-    return sum(each["ms_per_s"] for each in victim["stalls"])
+    return float(sum(each["ms_per_s"] for each in victim["stalls"]))
 
 
 def _is_held(child: Child) -> bool:
-    return child.cgroups.read(child.be, Resource.CPU_QUOTA_US) != UNLIMITED
+    return bool(child.cgroups.read(child.be, Resource.CPU_QUOTA_US) != UNLIMITED)
