@@ -102,6 +102,22 @@ def enter(cgroups: Cgroups, cgroup: str, pid: int) -> None:
         _write(f"{root}/{cgroup}/cgroup.procs", str(pid))
 
 
+@contextmanager
+def entered(cgroups: Cgroups, cgroup: str) -> Iterator[None]:
+    """This process in ``cgroup`` of the hierarchy of CPU weights; then where it was before."""
+    directory = os.path.dirname(cgroups.path(cgroup, Resource.CPU_SHARES))
+    wanted = "cpu" if "cpu" in cgroups.layout.v1 else ""
+    with open("/proc/self/cgroup") as file:
+        places = [line.rstrip("\n").split(":", 2) for line in file]
+    before = next(path for _, names, path in places if wanted in names.split(","))
+    _write(f"{directory}/cgroup.procs", str(os.getpid()))
+    try:
+        yield
+    finally:
+        root = directory.removesuffix(f"/{cgroup}")
+        _write(f"{root}{before}/cgroup.procs", str(os.getpid()))
+
+
 def _enable_controllers(cgroups: Cgroups, path: str) -> None:
     """Those that the groups below ``path`` need. At the root they stay on, as everywhere."""
     wanted = sorted(cgroups.layout.v2_controllers.intersection(_V2_CONTROLLERS))

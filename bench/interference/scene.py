@@ -17,7 +17,7 @@ from bench.interference.detectors import Detectors
 from bench.interference.disk import directory
 from bench.interference.load import prepare
 from bench.interference.score import Injection
-from bench.tree import scratch_root
+from bench.tree import entered, scratch_root
 from koordlet.collectors.waits.suspicion import STALL_MS_PER_S
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application
@@ -31,6 +31,8 @@ _LAST_S = 7.0
 """After the last injection: a name that comes late, or does not go, is seen."""
 _TOGGLES = 0.15
 """How likely a decoy begins or ends in a second."""
+_OWN_SHARES = 10240
+"""The weight of systemd/koordlet.slice."""
 _ELSEWHERE = "decoy-elsewhere-"
 
 
@@ -45,6 +47,11 @@ class Scene:
         self._say = say
         self._folder = stack.enter_context(directory(say, slow=arm.resource == "io"))
         make = stack.enter_context(scratch_root(self._cgroups, self._name))
+        # As the daemon's, which is work of the machine like any other, but not that of everybody.
+        own = f"koordlet-bench-{os.getpid()}-own.slice"
+        stack.enter_context(scratch_root(self._cgroups, own))
+        self._cgroups.write(own, Resource.CPU_SHARES, _OWN_SHARES)
+        stack.enter_context(entered(self._cgroups, own))
         self._decoys = {
             **{f"decoy-idle-{name}": name for name in arm.idle},
             **{f"decoy-{name}": name for name in arm.decoys},
