@@ -21,6 +21,7 @@ from koordlet.actuator.outcome import Outcome, describe
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import CFS_PERIOD_US, UNLIMITED, Resource
 from koordlet.decision.why import Why
+from koordlet.kernel.cgroup.conversions import shares_to_weight
 from koordlet.kernel.unit_properties import INFINITY, UnitProperties
 from koordlet.protocol.document import UNREADABLE
 
@@ -35,11 +36,14 @@ PROPERTY: Mapping[Resource, str] = {
     Resource.MEMORY_HIGH: "MemoryHigh",
     Resource.MEMORY_LIMIT: "MemoryMax",
 }
-"""The properties that stand for a file each. kubelet sends the weight of its slices itself, and a
-CPU list would make systemd write those of all cgroups beside and below."""
+"""The properties that stand for a limit each. A CPU list would make systemd write those of all
+cgroups beside and below."""
+WEIGHT: Mapping[Resource, str] = {Resource.CPU_SHARES: "CPUWeight"}
+"""What kubelet sends itself of its slices, and is told of other units on cgroup v2."""
 _TOLD = Why("systemd.told", "told to systemd, which writes the unit's files again at any time")
 _TAKEN_BACK = Why("systemd.taken-back", "no owner wants it any more")
-_RESOURCE = {name: resource for resource, name in PROPERTY.items()}
+_NAME = {**PROPERTY, **WEIGHT}
+_RESOURCE = {name: resource for resource, name in _NAME.items()}
 
 
 class Property(msgspec.Struct, frozen=True):
@@ -123,6 +127,8 @@ class Want(NamedTuple):
             return INFINITY
         if self.resource is Resource.CPU_QUOTA_US:
             return self.value * 1_000_000 // self.period_us
+        if self.resource is Resource.CPU_SHARES:
+            return shares_to_weight(self.value)
         return self.value
 
     @property
@@ -131,7 +137,7 @@ class Want(NamedTuple):
 
     @property
     def name(self) -> str:
-        return PROPERTY[self.resource]
+        return _NAME[self.resource]
 
 
 def tell(

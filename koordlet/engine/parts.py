@@ -350,7 +350,7 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
         metrics=Metrics(node_name(config)),
         events=Events(),
         traffic=Traffic(host, layout, paths.state_dir, _boot(host, config), problems),
-        units=UnitValues(host, journal_path(config), _boot(host, config), problems),
+        units=UnitValues(host, layout, journal_path(config), _boot(host, config), problems),
         gpu_health=gpu_health,
         asides=asides,
         predictions=Predictions(store, config.prediction, prediction_path(config)),

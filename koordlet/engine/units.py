@@ -12,12 +12,13 @@ import structlog
 from koordlet.actuator.actuator import Actuator
 from koordlet.actuator.merge import Key
 from koordlet.actuator.outcome import Outcome, is_news, signature
-from koordlet.actuator.units import PROPERTY, Told, Want, path_beside, take_back, tell
+from koordlet.actuator.units import PROPERTY, WEIGHT, Told, Want, path_beside, take_back, tell
 from koordlet.config.schema import Application as Configured
 from koordlet.decision.resource import CFS_PERIOD_US, Resource
 from koordlet.decision.snapshot import Application, Capability
 from koordlet.kernel.background import Background
 from koordlet.kernel.cgroup.kubepods import Driver, Kubepods
+from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
 from koordlet.kernel.unit_properties import UnitProperties, missing
 
@@ -34,9 +35,10 @@ class UnitValues:
     """``problems``: where to tell why it does not work."""
 
     def __init__(
-        self, host: Host, journal_path: str, boot_id: str, problems: dict[str, str]
+        self, host: Host, layout: Layout, journal_path: str, boot_id: str, problems: dict[str, str]
     ) -> None:
         self._host = host
+        self._of_units = (*PROPERTY, *(WEIGHT if "cpu" in layout.v2_controllers else ()))
         self._path = path_beside(journal_path)
         self._boot_id = boot_id
         self._problems = problems
@@ -66,7 +68,10 @@ class UnitValues:
             if not self._job.done():
                 return ()
             outcomes = self._finish(actuator)
-        wants = wants_of(actuator, (*slices_of(tree), *units))
+        wants = (
+            *wants_of(actuator, slices_of(tree), PROPERTY),
+            *wants_of(actuator, units, self._of_units),
+        )
         is_known = wants == self._done and all(actuator.is_told(w.key, w.value) for w in wants)
         due_s = CHECK_EVERY_S if is_known else EVERY_S
         if now - self._done_s < due_s or not self._begins(wants):
@@ -136,12 +141,14 @@ def units_of(
     return tuple(cgroup for cgroup in found if cgroup.rpartition("/")[2] in chosen)
 
 
-def wants_of(actuator: Actuator, cgroups: Iterable[str]) -> tuple[Want, ...]:
-    """Return what is ours in cgroups of units and can be told."""
+def wants_of(
+    actuator: Actuator, cgroups: Iterable[str], told: Iterable[Resource]
+) -> tuple[Want, ...]:
+    """Return what is ours in cgroups of units and is ``told``."""
     wants = []
     for cgroup in cgroups:
         period_us = actuator.holds(cgroup, Resource.CPU_PERIOD_US)
-        for resource in PROPERTY:
+        for resource in told:
             value = actuator.holds(cgroup, resource)
             if isinstance(value, int):
                 period = period_us if isinstance(period_us, int) else CFS_PERIOD_US

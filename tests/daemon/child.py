@@ -73,7 +73,8 @@ def why_not() -> str:
 class Child:
     """``ls`` and ``be`` are its applications' cgroups."""
 
-    def __init__(self, directory: Path, ls: str, be: str) -> None:
+    def __init__(self, directory: Path, ls: str, be: str, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
         self.directory, self.ls, self.be = directory, ls, be
         self.state, self.run_dir = directory / "state", directory / "run"
         self.run_dir.mkdir()
@@ -84,7 +85,7 @@ class Child:
         self._log = (directory / "log").open("ab")
         self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._notify.bind(str(directory / "notify"))
-        self._notify.settimeout(TIMEOUT_S)
+        self._notify.settimeout(timeout_s)
         self.configure()
 
     def configure(self, more: str = "", on_stop: str = "keep", listen: str = "") -> None:
@@ -133,7 +134,7 @@ class Child:
         """A command that works without the daemon as well."""
         return subprocess.run(
             [*KOORDLET, *arguments, "--config", str(self.config)],
-            check=False, capture_output=True, text=True, timeout=60,
+            check=False, capture_output=True, text=True, timeout=self._timeout_s,
         )  # fmt: skip
 
     def send(self, number: int) -> None:
@@ -144,7 +145,7 @@ class Child:
         """Exit code."""
         assert self.process is not None
         self.process.send_signal(number)
-        code = self.process.wait(TIMEOUT_S)
+        code = self.process.wait(self._timeout_s)
         self.process = None
         return code
 

@@ -12,7 +12,7 @@ from koordlet.actuator.outcome import Outcome
 from koordlet.actuator.restore import Status, restore
 from koordlet.actuator.units import Told, path_beside
 from koordlet.decision.plan import Result
-from koordlet.decision.resource import UNLIMITED, Resource
+from koordlet.decision.resource import MIN_SHARES, UNLIMITED, Resource
 from koordlet.engine.units import EVERY_S
 from tests.daemon.world import NO_ALARMS, World, suppress
 
@@ -172,6 +172,25 @@ def test_by_choice_systemd_writes_the_limits_of_a_unit_itself(tmp_path: Path) ->
     world.views.restore(dry_run=False)
     world.run(2 * EVERY_S)
     assert known(world) == 2**64 - 1 and world.value(BATCH, QUOTA) == UNLIMITED
+    world.stop()
+
+
+def test_by_choice_systemd_writes_the_weight_of_a_unit_itself(tmp_path: Path) -> None:
+    qos = "[slo.resourceQOSStrategy.beClass.cpuQOS]\nenable = true\ngroupIdentity = -1\n"
+    world = with_service(tmp_path, qos + THROUGH)
+
+    def weight() -> int:
+        return world.host.systemd.get(SERVICE, ("CPUWeight",))["CPUWeight"]
+
+    assert weight() == 1 and world.value(BATCH, Resource.CPU_SHARES) == MIN_SHARES
+    for _ in range(20):
+        world.host.systemd.reload()
+        assert world.value(BATCH, Resource.CPU_SHARES) == MIN_SHARES
+        world.run(1)
+    assert not world.parts.actuator.conflicts()
+    world.views.restore(dry_run=False)
+    world.run(2 * EVERY_S)
+    assert weight() == 2**64 - 1
     world.stop()
 
 

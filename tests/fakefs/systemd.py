@@ -26,7 +26,7 @@ _MEMORY = {
     "MemoryHigh": ("memory.high", INFINITY),
     "MemoryMax": ("memory.max", INFINITY),
 }
-_QUOTA = "CPUQuotaPerSecUSec"
+_QUOTA, _WEIGHT = "CPUQuotaPerSecUSec", "CPUWeight"
 
 
 class FakeSystemd:
@@ -52,7 +52,7 @@ class FakeSystemd:
     def set(self, unit: str, values: Mapping[str, int]) -> None:
         self._check(unit)
         for name in values:
-            if name != _QUOTA and name not in _MEMORY:
+            if name not in (_QUOTA, _WEIGHT, *_MEMORY):
                 raise OSError(errno.EINVAL, f"Cannot set property {name}", unit)
         self.calls.append((unit, dict(values)))
         self._known.setdefault(unit, {}).update(values)
@@ -81,6 +81,9 @@ class FakeSystemd:
         quota = known.get(_QUOTA, INFINITY)
         words = "max" if quota == INFINITY else str(quota * PERIOD_US // 1_000_000)
         self._host.write(f"{directory}/cpu.max", f"{words} {PERIOD_US}".encode())
+        weight = known.get(_WEIGHT, INFINITY)
+        text = "100" if weight == INFINITY else str(weight)
+        self._host.write(f"{directory}/cpu.weight", text.encode())
         for name, (file, unset) in _MEMORY.items():
             value = known.get(name, unset)
             text = "max" if value == INFINITY else str(value)

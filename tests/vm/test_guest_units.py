@@ -15,7 +15,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ import pytest
 
 from koordlet.actuator.units import FILE_NAME
 from koordlet.cli.main import main
-from tests.daemon.child import Child, until
+from tests.daemon.child import Child
+from tests.daemon.child import until as until_within
 from tests.daemon.everything import OPT_IN, SLO
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -44,6 +45,7 @@ BE = CGROUPS / "kubepods.slice" / SLICE
 POD = "kubepods-besteffort-pod00000000_0000_0000_0000_000000000001.slice"
 SCOPE = f"cri-containerd-{'c' * 64}.scope"
 BATCH = CGROUPS / "system.slice" / "batch.service"
+TIMEOUT_S = 250.0
 WRITTEN_AGAIN_WITHIN_S = 5.0
 """One on a real CPU. The turn that looks at each file comes every ten seconds."""
 CONFIG = """
@@ -130,7 +132,7 @@ class Node:
     """``child``: the daemon."""
 
     def __init__(self, directory: Path) -> None:
-        self.child = Child(directory, "", "")
+        self.child = Child(directory, "", "", timeout_s=TIMEOUT_S)
         self.configure(LIMITS)
 
     def configure(self, slo: str) -> None:
@@ -150,9 +152,13 @@ class Node:
         return conflicts
 
 
+def until(true: Callable[[], object], what: str) -> None:
+    until_within(true, what, TIMEOUT_S)
+
+
 def systemctl(*words: str) -> str:
     done = subprocess.run(
-        ["systemctl", *words], capture_output=True, text=True, timeout=60, check=False
+        ["systemctl", *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     assert done.returncode == 0, (words, done.stderr)
     return done.stdout.strip()
