@@ -141,11 +141,20 @@ class Node:
 
     def ask(self, *arguments: str) -> Any:
         """In this process: an emulated CPU takes ten seconds to start a command."""
-        said = io.StringIO()
-        with redirect_stdout(said):
-            code = main((*arguments, "--socket", self.child.socket, "-o", "json"))
-        assert code == 0, (arguments, said.getvalue())
-        return json.loads(said.getvalue())
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            said = io.StringIO()
+            with redirect_stdout(said):
+                code = main((*arguments, "--socket", self.child.socket, "-o", "json"))
+            if code != 3 or time.monotonic() > deadline:  # 3: it took longer than the command waits
+                assert code == 0, (arguments, said.getvalue())
+                return json.loads(said.getvalue())
+
+    def start(self) -> None:
+        if self.child.process is None:  # else a test is run again
+            began = time.monotonic()
+            self.child.start()
+            print(f"READY=1 after {time.monotonic() - began:.1f} s")
 
     def conflicts(self) -> list[dict[str, Any]]:
         conflicts: list[dict[str, Any]] = self.ask("status")["conflicts"]
@@ -223,9 +232,7 @@ def test_systemd_forgets_what_it_was_not_told(node: Node) -> None:
 
 def test_it_is_told_what_its_units_shall_hold(node: Node) -> None:
     print("systemd", systemctl("--version").split()[1], "Linux", os.uname().release)
-    began = time.monotonic()
-    node.child.start()
-    print(f"READY=1 after {time.monotonic() - began:.1f} s")
+    node.start()
     until(is_limited, "the slice has a quota")
     until(told_all, "systemd knows")
     status = node.ask("status")
@@ -321,7 +328,7 @@ def test_a_stop_keeps_it_and_restore_gives_it_back(node: Node) -> None:
 
 def test_all_strategies_for_two_minutes_without_a_fight(node: Node) -> None:
     node.configure(EVERYTHING)
-    node.child.start()
+    node.start()
     until(is_limited, "the slice has a quota")
     fought = []
     for minute_tenth in range(20):
