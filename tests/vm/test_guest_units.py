@@ -81,9 +81,13 @@ minLimitPercent = 50
 [slo.resourceQOSStrategy.beClass.memoryQOS]
 enable = true
 throttlingPercent = 80
+[slo.resourceQOSStrategy.beClass.cpuQOS]
+enable = true
+groupIdentity = -1
 """
 EVERYTHING = SLO.format(cpu_policy="groupIdentity", net_policy="tc") + OPT_IN
-SERVICE = "[Service]\nExecStart=/bin/sleep infinity\n"
+# systemd makes files of the controller cpu for units that say something of it.
+SERVICE = "[Service]\nExecStart=/bin/sleep infinity\nCPUWeight=90\n"
 MIB = 1 << 20
 
 
@@ -218,6 +222,7 @@ def told_all() -> bool:
         for unit, name in (
             (SLICE, "CPUQuotaPerSecUSec"),
             ("batch.service", "MemoryHigh"),
+            ("batch.service", "CPUQuotaPerSecUSec"),
             ("shop.service", "MemoryMin"),
         )
     )
@@ -260,6 +265,7 @@ def test_what_it_was_told_is_in_force_while_nobody_else_writes(node: Node) -> No
         print(before, after)
         for one, other in zip(before, after, strict=True):
             assert other not in ("0\n", "max\n", "max 100000\n"), (one, other)
+        assert (BATCH / "cpu.weight").read_text() == "1\n"
     finally:
         node.child.send(signal.SIGCONT)
 
@@ -321,7 +327,9 @@ def test_a_stop_keeps_it_and_restore_gives_it_back(node: Node) -> None:
     assert not is_limited()
     for unit in (SLICE, "batch.service"):
         assert known(unit, "CPUQuotaPerSecUSec") == "infinity"
+    assert known("batch.service", "CPUWeight") == "90"
     assert (BATCH / "cpu.max").read_text() == "max 100000\n"
+    assert (BATCH / "cpu.weight").read_text() == "90\n"
     assert (BATCH / "memory.high").read_text() == "max\n"
     assert not json.loads((node.child.state / FILE_NAME).read_text())["properties"]
 
