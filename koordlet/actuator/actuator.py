@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 import time as clocks
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
 import msgspec
@@ -161,13 +161,20 @@ class Actuator:
         holds = self._files.state(key).holds or entry.ours
         return holds[-1] if holds else None
 
-    def told(self, values: Mapping[Key, Value]) -> None:
-        """Learn which values of ours systemd writes itself: with them it is no second writer."""
-        self._files.told = dict(values)
+    def telling(self, values: Mapping[Key, Value]) -> None:
+        """Learn which values of ours systemd is about to write, or those that it knew before."""
+        told = self._files.told
+        told.update({key: (*told.get(key, ())[-1:], value) for key, value in values.items()})
+
+    def told(self, values: Mapping[Key, Value], unsure: Collection[Key]) -> None:
+        """Learn which values of ours systemd writes itself: with them it is no second writer.
+        ``unsure``: where it may know either one."""
+        kept = {key: found for key, found in self._files.told.items() if key in unsure}
+        self._files.told = {**kept, **{key: (value,) for key, value in values.items()}}
 
     def is_told(self, key: Key, value: Value) -> bool:
         """Whether systemd writes ``value`` itself, as far as is known."""
-        return self._files.told.get(key) == value
+        return self._files.told.get(key) == (value,)
 
     def is_ours(self, cgroup: str, resource: Resource, found: Value) -> bool:
         """Whether ``found`` in the file may come from koordlet, of an earlier run as well."""

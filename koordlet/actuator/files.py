@@ -93,8 +93,9 @@ class Files:
         self._given_up: dict[Key, Conflict] = {}
         """Second writers of files that koordlet has given up."""
         self._listed: dict[str, Mapping[str, int]] = {}
-        self.told: dict[Key, Value] = {}
-        """Values of ours that systemd was told to write, as far as it still does."""
+        self.told: dict[Key, tuple[Value, ...]] = {}
+        """Values of ours that systemd was told to write, as far as it still does; with the newest
+        that it is being told."""
         if not observe or self._shown:  # one that only shows what a pause holds back has no file
             knobs.stay_with(self._path)
 
@@ -277,7 +278,7 @@ class Files:
         return found == left.get(key.resource) and self.entries[key].original.coupled
 
     def _is_ours(self, key: Key, found: Value) -> bool:
-        if key in self.told and found == self.told[key]:
+        if found in self.told.get(key, ()):
             return True
         entry, holds = self.entries[key], self.state(key).holds
         if holds is None:

@@ -79,6 +79,7 @@ class UnitValues:
         self._done, self._done_s = wants, now
         if self._thread is None:
             self._thread = self._host.background(PART)
+        actuator.telling({want.key: want.value for want in wants})
         self._job = self._thread.submit(lambda _: self._work(wants, time))
         return outcomes
 
@@ -120,7 +121,7 @@ class UnitValues:
             return ()
         refused = {outcome.key for outcome in outcomes if outcome.written is None}
         done = self._done or ()
-        actuator.told({want.key: want.value for want in done if want.key not in refused})
+        actuator.told({w.key: w.value for w in done if w.key not in refused}, refused)
         before, self._news = self._news, {o.key: signature(o) for o in outcomes}
         return tuple(o for o in outcomes if is_news(o, before.get(o.key)))
 

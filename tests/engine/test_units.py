@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+from koordlet_fakefs.background import AtOnce
 
 from koordlet.actuator.outcome import Outcome
 from koordlet.actuator.restore import Status, restore
 from koordlet.actuator.units import Told, path_beside
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import MIN_SHARES, UNLIMITED, Resource
-from koordlet.engine.units import EVERY_S
+from koordlet.engine.units import EVERY_S, PART
+from koordlet.kernel.background import Pause
 from tests.daemon.world import NO_ALARMS, World, suppress
 
+T = TypeVar("T")
 ROOT = "kubepods.slice"
 UNIT = "kubepods-besteffort.slice"
 BE = f"{ROOT}/{UNIT}"
@@ -201,6 +206,35 @@ def test_an_older_value_of_a_unit_that_systemd_was_told_is_no_conflict(tmp_path:
         world.run(1)
         world.host.systemd.realize(SERVICE)
         assert world.value(BATCH, QUOTA) != UNLIMITED
+    assert not world.parts.actuator.conflicts()
+    world.stop()
+
+
+class Slow(AtOnce):
+    """The work is done at once, and known to be done when it is asked for the fourth time."""
+
+    def submit(self, work: Callable[[Pause], T], delay_s: float = 0.0) -> Future[T]:
+        future, asked = super().submit(work, delay_s), iter(range(10**6))
+        future.done = lambda: next(asked) >= 3  # type: ignore[method-assign]
+        return future
+
+
+def test_what_systemd_is_being_told_is_no_conflict_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, suppress() + NO_ALARMS + THROUGH, "v2")
+    at_once = world.host.background
+    monkeypatch.setattr(
+        world.host, "background", lambda name: Slow() if name == PART else at_once(name)
+    )
+    world.host.systemd.boot()
+    world.application(BATCH, 1.0, 1)
+    world.application("service", 2.0, 2)
+    started(world)
+    for step in range(40):
+        world.processes["service"].demand_cores = 0.5 + step % 7 * 0.2
+        world.run(1)
+        world.host.systemd.realize(SERVICE)
     assert not world.parts.actuator.conflicts()
     world.stop()
 
