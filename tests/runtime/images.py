@@ -13,6 +13,7 @@ import json
 import platform
 import subprocess
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 BUSYBOX = "localhost/busybox:1"
@@ -25,13 +26,13 @@ _FILES = {
 }
 
 
-def build(tar: Path, busybox: Path) -> None:
-    """Writes ``tar`` with BUSYBOX and PAUSE in it."""
+def build(tar: Path, busybox: Path, more: Mapping[str, bytes] | None = None) -> None:
+    """Writes ``tar`` with BUSYBOX and PAUSE in it. ``more``: name of an image -> its layer."""
     files = _Layout()
-    plain = _layer(busybox)
-    layer = files.blob(gzip.compress(plain, mtime=0), "layer.v1.tar+gzip")
+    shared = _layer(busybox)
     manifests = []
-    for name in (BUSYBOX, PAUSE):
+    for name, plain in {BUSYBOX: shared, PAUSE: shared, **(more or {})}.items():
+        layer = files.blob(gzip.compress(plain, mtime=0), "layer.v1.tar+gzip")
         image = {
             "architecture": _ARCHITECTURE.get(platform.machine(), platform.machine()),
             "os": "linux",

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tests.vm.disks import REPOSITORY, cache
 from tests.vm.guests import GUESTS, Guest, Image
-from tests.vm.machine import Report, run
+from tests.vm.machine import Report, run, run_outside
 from tests.vm.stages import Stage, read_stages
 
 _AD_HOC = "given"
@@ -130,10 +130,14 @@ async def _all(chosen: dict[Guest, tuple[Stage, ...]], limit_s: float) -> int:
             async with at_once:
                 image = images[guest.image]
                 assert image is not None
-                report = await run(
-                    guest, image, stages, directory, limit_s,
-                    lambda text: print(f"{guest.name:>11} | {text}", flush=True),
-                )  # fmt: skip
+
+                def say(text: str) -> None:
+                    print(f"{guest.name:>11} | {text}", flush=True)
+
+                if stages[0].outside:
+                    report = await run_outside(guest, stages, directory, say)
+                else:
+                    report = await run(guest, image, stages, directory, limit_s, say)
             shutil.rmtree(kept / guest.name, ignore_errors=True)
             shutil.copytree(directory, kept / guest.name)
             return report

@@ -98,7 +98,7 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _make_ext4(directory: Path, image: Path) -> None:
+def make_ext4(directory: Path, image: Path) -> None:
     """With room for what is written in the guest, and thrown away with it."""
     size = subprocess.run(
         ["du", "-sm", "--apparent-size", str(directory)], check=True, capture_output=True, text=True
@@ -151,7 +151,7 @@ def packages_disk(image: Path, architecture: str) -> Path:
                 prefix = Path(work) / "koordlet"
                 _make_prefix(prefix, version, wanted, platforms)
                 _compile(image, prefix, "/opt/koordlet")
-                _make_ext4(prefix, Path(work) / "image")
+                make_ext4(prefix, Path(work) / "image")
                 (Path(work) / "image").rename(disk)
         forget_unused((image, disk))
     return disk
@@ -189,20 +189,11 @@ def _make_prefix(prefix: Path, version: str, wanted: list[str], platforms: list[
 
 def payload_disk(guest: str, image: Path, stages: tuple[Stage, ...], disk: Path) -> None:
     """``/srv/koordlet`` of a guest: the working tree as it is now, and what to run."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=REPOSITORY, check=True, capture_output=True, text=True,
-    ).stdout  # fmt: skip
     with tempfile.TemporaryDirectory(dir=disk.parent) as work:
         tree = Path(work) / "tree"
         # What make deb has made is ignored by git, and tests/vm/test_guest_deb.py installs it.
         packages = (str(each.relative_to(REPOSITORY)) for each in REPOSITORY.glob("dist/*.deb"))
-        for name in (*filter(None, listed.split("\0")), *packages):
-            source = REPOSITORY / name
-            if source.is_file():  # it may have been removed and not committed yet
-                (tree / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(source, tree / name)
-        _compile(image, tree, "/srv/koordlet/tree")
+        copy_tree(image, tree, more=packages)
         links = Path(work) / "links"
         links.mkdir()
         (links / "koordlet_fakefs").symlink_to("/srv/koordlet/tree/tests/fakefs")
@@ -213,7 +204,24 @@ def payload_disk(guest: str, image: Path, stages: tuple[Stage, ...], disk: Path)
         lines = "\n".join(_line(stage) for stage in stages)
         (Path(work) / "main").write_text(_MAIN.format(guest=guest, stages=lines))
         (Path(work) / "main").chmod(0o755)
-        _make_ext4(Path(work), disk)
+        make_ext4(Path(work), disk)
+
+
+def copy_tree(
+    image: Path, tree: Path, under: tuple[str, ...] = (".",), more: Iterable[str] = ()
+) -> None:
+    """Copy the working tree as it is now, ``under`` these paths of it, and ``more`` files; compiled
+    for /srv/koordlet/tree of a guest."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *under],
+        cwd=REPOSITORY, check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    for name in (*filter(None, listed.split("\0")), *more):
+        source = REPOSITORY / name
+        if source.is_file():  # it may have been removed and not committed yet
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, tree / name)
+    _compile(image, tree, "/srv/koordlet/tree")
 
 
 def _kernel(image: Path) -> str:

@@ -26,7 +26,10 @@ class Guest:
     ``icount_shift``: each instruction takes 2 to this power nanoseconds of the guest's time, so
     nothing in the guest depends on the load of the machine, and its CPUs count instructions.
     ``measures``: its tests are about shares of its CPUs, so it goes before the guests beside it.
-    ``is_long``: it runs with ``--long`` alone, or where it is named."""
+    ``is_long``: it runs with ``--long`` alone, or where it is named.
+    ``memory_mib``: of one with amd64.
+    ``reboots``: it may start again; else that ends it.
+    ``network``: what QEMU is told of one; none: no network."""
 
     name: str
     image: Image
@@ -36,6 +39,9 @@ class Guest:
     icount_shift: int | None = None
     measures: bool = False
     is_long: bool = False
+    memory_mib: int = MEMORY_MIB
+    reboots: bool = False
+    network: str = ""
 
 
 def kernel_with_everything() -> Path:
@@ -58,6 +64,15 @@ GUESTS = (
     ),
     Guest(
         "sid", Image("sid"), "the newest kernel, systemd and Python that Debian has", is_long=True
+    ),
+    Guest(
+        "node",
+        _TRIXIE,
+        "a node of a cluster whose control plane is outside: systemd, cgroup v2, kubelet",
+        is_long=True,
+        memory_mib=3072,
+        reboots=True,
+        measures=True,
     ),
     Guest(
         "load",
@@ -96,15 +111,14 @@ GUESTS = (
     ),
 )
 
-_HALF = f"{MEMORY_MIB // 2}M"
 # The program and its machine, and what the kernel is told: its name for the first serial line, and
 # (x86) not to test the timer, which on a busy host takes too long and ends in a panic.
 _AMD64 = (
     (  # two cores of two threads and two NUMA nodes; Linux 6.1 sees no SMT in QEMU's generic CPU
         "qemu-system-x86_64", "-machine", "q35", "-cpu", "Skylake-Client-v4",
-        "-smp", "4,sockets=1,cores=2,threads=2", "-m", f"{MEMORY_MIB}M",
-        "-object", f"memory-backend-ram,id=m0,size={_HALF}",
-        "-object", f"memory-backend-ram,id=m1,size={_HALF}",
+        "-smp", "4,sockets=1,cores=2,threads=2", "-m", "{memory}M",
+        "-object", "memory-backend-ram,id=m0,size={half}M",
+        "-object", "memory-backend-ram,id=m1,size={half}M",
         "-numa", "node,nodeid=0,memdev=m0,cpus=0-1", "-numa", "node,nodeid=1,memdev=m1,cpus=2-3",
     ),
     "console=ttyS0 no_timer_check",
@@ -123,31 +137,37 @@ _APPEND = (
 )
 
 
-def command(guest: Guest, image: Path, disks: tuple[Path, ...], kernel_log: Path) -> list[str]:
-    """QEMU; what the guest prints on hvc0 comes out of stdout. ``disks``: vdb and so on; all but
-    the last are put back as they were.
+def command(
+    guest: Guest, image: Path, disks: tuple[Path, ...], kernel_log: Path, results: Path | None
+) -> list[str]:
+    """QEMU; what the guest prints on hvc0 comes out of stdout. ``disks``: vdb and so on, put back
+    as they were; ``results``: the last one, which is not.
 
     - TCG and never KVM: a machine that is virtual itself may offer a KVM on which no stock
       kernel boots.
     - One thread: with more, QEMU 7.2 lets kernels die that patch their own code (tracepoints).
     """
     words, told = _ARM64 if guest.image.architecture == "arm64" else _AMD64
+    memory = {"memory": guest.memory_mib, "half": guest.memory_mib // 2}
     options = [
-        *words, "-accel", "tcg,thread=single",
+        *(word.format(**memory) for word in words), "-accel", "tcg,thread=single",
         "-kernel", str(guest.kernel or image / "vmlinuz"),
         "-append", f"{told} {_APPEND} {guest.append}",
-        "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+        "-nodefaults", "-no-user-config", "-display", "none",
+        *(() if guest.reboots else ("-no-reboot",)),
         "-serial", f"file:{kernel_log}",
         "-chardev", "stdio,id=console,signal=off", "-device", "virtio-serial-pci",
         "-device", "virtconsole,chardev=console", "-device", "virtio-rng-pci",
     ]  # fmt: skip
     if guest.kernel is None:
         options += ["-initrd", str(image / "initrd.img")]
+    if guest.network:
+        options += ["-netdev", f"user,id=n0,{guest.network}"]
+        options += ["-device", "virtio-net-pci,netdev=n0"]
     if guest.icount_shift is not None:
         options += ["-icount", f"shift={guest.icount_shift}"]
-    files = (image / "rootfs.img", *disks)
-    for number, file in enumerate(files):
-        keep = "cache=unsafe" if file is files[-1] else "snapshot=on,cache=unsafe"
+    for number, file in enumerate(filter(None, (image / "rootfs.img", *disks, results))):
+        keep = "cache=unsafe" if file is results else "snapshot=on,cache=unsafe"
         options += ["-drive", f"file={file},format=raw,if=none,id=d{number},{keep}",
                     "-device", f"virtio-blk-pci,drive=d{number}"]  # fmt: skip
     # It must not outlive whoever started it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from tests.vm.stages import Stage
 
 # What the kernel says when it is broken. A stall is none: the host may be busy with others.
 _BROKEN = re.compile(r"Kernel panic|Oops|BUG: |general protection fault|Unable to mount root")
+CANNOT_RUN = 77
+"""Exit code of a stage outside that this machine has not the means for; its last line says why."""
 
 
 @dataclass
@@ -55,7 +58,7 @@ async def run(
         report.failures.append(str(error))
         return report
     packages, payload, results = disks
-    words = command(guest, image, (payload, packages, results), work / "kernel.log")
+    words = command(guest, image, (payload, packages), work / "kernel.log", results)
     began = time.monotonic()
     with (work / "qemu.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
@@ -81,6 +84,43 @@ async def run(
     for disk in (payload, results):
         disk.unlink()
     _judge(report, stages, work)
+    return report
+
+
+async def run_outside(
+    guest: Guest, stages: tuple[Stage, ...], work: Path, say: Callable[[str], None]
+) -> Report:
+    """Stages that start the guest themselves."""
+    report = Report(guest)
+    began = time.monotonic()
+    for stage in stages:
+        assert stage.outside, f"stage {stage.name} would run in a guest that another one starts"
+        assert stage.command[0] == "python"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *stage.command[1:],
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        kept = work / f"{stage.name}.log"
+        try:
+            async with asyncio.timeout(stage.limit_s):
+                with kept.open("w", buffering=1) as log:
+                    await _follow(process, log.write, say)
+                code = await process.wait()
+        except TimeoutError:
+            report.failures.append(f"stage {stage.name}: out of time ({stage.limit_s} s)")
+            code = 124
+        finally:
+            if process.returncode is None:
+                process.terminate()
+                await process.wait()
+        report.closing[stage.name] = f"exit code {code}"
+        if code == CANNOT_RUN:
+            report.skips.append(f"{stage.name}: {kept.read_text().splitlines()[-1]}")
+        elif code not in (0, 124):
+            report.failures.append(f"stage {stage.name}: exit code {code}")
+    report.seconds = time.monotonic() - began
     return report
 
 

@@ -20,6 +20,8 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether the real services of the benches are brought along."""
     bcc: bool = False
     """Whether BCC and the kernel's headers are brought along."""
+    outside: bool = False
+    """Whether the command runs on this machine, and starts the guest itself."""
     on_request: bool = False
     """Runs only where it is asked for by name (``--stage``)."""
     long: dict[str, tuple[str, ...]] = {}
