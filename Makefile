@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 DEMO_ARGS ?=
 TEST_ARGS ?=
 CLUSTER_ARGS ?=
+CLUSTER_V2_ARGS ?=
 VM_ARGS ?=
 HISTORIES ?= 1000
 CENTRAL_HISTORIES ?= 50000
@@ -15,11 +16,12 @@ ATTACK_ARGS ?=
 # Tests start thousands of processes, and without compiled files each compiles all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test histories central-histories test-vm cluster test-cluster test-cluster-short attack lint format docs proto crds bpf deploy deb image bench bench-smoke install-service clean help
+.PHONY: demo test histories central-histories test-vm cluster cluster-v2 test-cluster test-cluster-short attack lint format docs proto crds bpf deploy deb image bench bench-smoke install-service clean help
 
 help:
 	@echo "make demo     run the demonstration (DEMO_ARGS='--seconds 10 --repeat 3')"
 	@echo "make cluster  the story of one node and of a scheduler on a real Kubernetes (CLUSTER_ARGS='--chaos 600')"
+	@echo "make cluster-v2  a node with cgroup v2 and systemd, emulated, with the newest runtime (CLUSTER_V2_ARGS='--pods 4')"
 	@echo "make test     run all tests (TEST_ARGS='-k suppress')"
 	@echo "make histories  the whole daemon over 1,000 random histories (HISTORIES=20000)"
 	@echo "make central-histories  scheduler and descheduler over 50,000 (CENTRAL_HISTORIES=2000)"
@@ -69,6 +71,11 @@ cluster: $(VENV)/.dev
 	tools/fetch-runtime sid
 	tools/fetch-cluster
 	$(BIN)/python -m tests.cluster.whole $(CLUSTER_ARGS)
+
+cluster-v2: $(VENV)/.dev
+	tools/fetch-cluster
+	tools/fetch-containerd || tools/fetch-runtime sid
+	$(BIN)/python -m tests.cluster.v2 $(CLUSTER_V2_ARGS)
 
 test-cluster: $(VENV)/.dev
 	tools/test-setup

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.cluster.v2.cluster import emulated_cluster
 from tests.cluster.v2.machine import Shape
-from tests.cluster.v2.story import Story
+from tests.cluster.v2.story import PODS_THAT_COME_AND_GO, Story
 from tests.cluster.whole.story import teller
 from tests.realkube.binaries import directory
 from tests.runtime.containerd import binaries_of
@@ -23,7 +23,10 @@ from tests.vm.machine import CANNOT_RUN
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make cluster-v2", description=__doc__)
-    parser.parse_args()
+    parser.add_argument(
+        "--pods", type=int, default=PODS_THAT_COME_AND_GO, help="how many come and go (%(default)s)"
+    )
+    args = parser.parse_args()
     if reason := why_not():
         print(f"make cluster-v2: {reason}", file=sys.stderr)
         return CANNOT_RUN
@@ -31,8 +34,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     tell = teller(lambda text: print(text, flush=True))
     with tempfile.TemporaryDirectory(prefix="koordlet-cluster-v2-") as work:
-        with emulated_cluster(Path(work), Shape(binaries_of("2.x"))) as made:
-            Story(made, tell).all()
+        with emulated_cluster(Path(work), Shape(runtime())) as made:
+            Story(made, tell, args.pods).all()
         tell("everything is removed again")
     return 0
 
@@ -41,14 +44,22 @@ def why_not() -> str:
     """Why there is no such node on this machine; empty where there is one."""
     if not (directory() / "version").exists():
         return "no Kubernetes is built here: tools/fetch-cluster (some ten minutes, once; needs Go)"
-    if not binaries_of("2.x").exists():
-        return "no containerd 2: tools/fetch-runtime sid says why"
+    if not runtime().exists():
+        return "no containerd 2: tools/fetch-containerd or tools/fetch-runtime sid says why"
     if shutil.which("busybox") is None:
         return "needs busybox"
     setup = subprocess.run(
         [REPOSITORY / "tools" / "test-vm-setup"], stderr=subprocess.PIPE, text=True, check=False
     )
     return "" if setup.returncode == 0 else setup.stderr.strip() or "tools/test-vm-setup failed"
+
+
+def runtime() -> Path:
+    """The newest containerd and runc that are built here, else those of Debian sid."""
+    where = [REPOSITORY / "tools" / "fetch-containerd", "--where"]
+    done = subprocess.run(where, capture_output=True, text=True, check=True)
+    built = Path(done.stdout.strip())
+    return built / "bin" if (built / "version").exists() else binaries_of("2.x")
 
 
 if __name__ == "__main__":
