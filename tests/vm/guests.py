@@ -10,6 +10,15 @@ from typing import Literal
 MEMORY_MIB = 2048
 KERNEL_WITH_EVERYTHING = Path(__file__).resolve().parents[3] / "shared" / "vm" / "bzImage"
 """Beside the project, where its developers keep one."""
+_HALF = f"{MEMORY_MIB // 2}M"
+# Two cores of two threads and two NUMA nodes; Linux 6.1 sees no SMT in QEMU's generic CPU.
+_CORES_AND_NODES = (
+    "-smp", "4,sockets=1,cores=2,threads=2", "-m", f"{MEMORY_MIB}M",
+    "-object", f"memory-backend-ram,id=m0,size={_HALF}",
+    "-object", f"memory-backend-ram,id=m1,size={_HALF}",
+    "-numa", "node,nodeid=0,memdev=m0,cpus=0-1", "-numa", "node,nodeid=1,memdev=m1,cpus=2-3",
+)  # fmt: skip
+_TWO = ("-smp", "2", "-m", "1024M")
 
 
 @dataclass(frozen=True)
@@ -27,7 +36,7 @@ class Guest:
     nothing in the guest depends on the load of the machine, and its CPUs count instructions.
     ``measures``: its tests are about shares of its CPUs, so it goes before the guests beside it.
     ``is_long``: it runs with ``--long`` alone, or where it is named.
-    ``memory_mib``: of one with amd64.
+    ``cpus_and_memory``: what QEMU is told of them.
     ``reboots``: it may start again; else that ends it.
     ``network``: what QEMU is told of one; none: no network."""
 
@@ -39,7 +48,7 @@ class Guest:
     icount_shift: int | None = None
     measures: bool = False
     is_long: bool = False
-    memory_mib: int = MEMORY_MIB
+    cpus_and_memory: tuple[str, ...] = _CORES_AND_NODES
     reboots: bool = False
     network: str = ""
 
@@ -70,7 +79,8 @@ GUESTS = (
         _TRIXIE,
         "a node of a cluster whose control plane is outside: systemd, cgroup v2, kubelet",
         is_long=True,
-        memory_mib=3072,
+        # More CPUs would wait for each other: one thread of the machine runs them all.
+        cpus_and_memory=("-smp", "2,sockets=1,cores=2,threads=1", "-m", "3072M"),
         reboots=True,
         measures=True,
     ),
@@ -101,6 +111,7 @@ GUESTS = (
         _ARM,
         "arm64 with a PMU, an instruction takes 4 ns, no systemd, cgroup v2",
         append=_PLAIN_INIT,
+        cpus_and_memory=_TWO,
         icount_shift=2,
     ),
     Guest(
@@ -108,26 +119,19 @@ GUESTS = (
         _ARM,
         "arm64 whose PMU counts cycles and no instructions, no systemd, cgroup v2",
         append=_PLAIN_INIT,
+        cpus_and_memory=_TWO,
     ),
 )
 
 # The program and its machine, and what the kernel is told: its name for the first serial line, and
 # (x86) not to test the timer, which on a busy host takes too long and ends in a panic.
 _AMD64 = (
-    (  # two cores of two threads and two NUMA nodes; Linux 6.1 sees no SMT in QEMU's generic CPU
-        "qemu-system-x86_64", "-machine", "q35", "-cpu", "Skylake-Client-v4",
-        "-smp", "4,sockets=1,cores=2,threads=2", "-m", "{memory}M",
-        "-object", "memory-backend-ram,id=m0,size={half}M",
-        "-object", "memory-backend-ram,id=m1,size={half}M",
-        "-numa", "node,nodeid=0,memdev=m0,cpus=0-1", "-numa", "node,nodeid=1,memdev=m1,cpus=2-3",
-    ),
+    ("qemu-system-x86_64", "-machine", "q35", "-cpu", "Skylake-Client-v4"),
     "console=ttyS0 no_timer_check",
 )  # fmt: skip
 _ARM64 = (
-    (  # the architecture's own pointer authentication would take half of the time in TCG
-        "qemu-system-aarch64", "-machine", "virt,gic-version=3", "-cpu", "max,pauth-impdef=on",
-        "-smp", "2", "-m", "1024M",
-    ),
+    # The architecture's own pointer authentication would take half of the time in TCG.
+    ("qemu-system-aarch64", "-machine", "virt,gic-version=3", "-cpu", "max,pauth-impdef=on"),
     "console=ttyAMA0",
 )  # fmt: skip
 # An emulated CPU that waits for the host's is no lockup: the kernel's dog barks after 120 s.
@@ -148,9 +152,8 @@ def command(
     - One thread: with more, QEMU 7.2 lets kernels die that patch their own code (tracepoints).
     """
     words, told = _ARM64 if guest.image.architecture == "arm64" else _AMD64
-    memory = {"memory": guest.memory_mib, "half": guest.memory_mib // 2}
     options = [
-        *(word.format(**memory) for word in words), "-accel", "tcg,thread=single",
+        *words, *guest.cpus_and_memory, "-accel", "tcg,thread=single",
         "-kernel", str(guest.kernel or image / "vmlinuz"),
         "-append", f"{told} {_APPEND} {guest.append}",
         "-nodefaults", "-no-user-config", "-display", "none",

@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument(
         "--pods", type=int, default=PODS_THAT_COME_AND_GO, help="how many come and go (%(default)s)"
     )
+    parser.add_argument("--proxy", action="store_true", help="a shorter one, by the CRI proxy")
     args = parser.parse_args()
     if reason := why_not():
         print(f"make cluster-v2: {reason}", file=sys.stderr)
@@ -34,8 +35,12 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     tell = teller(lambda text: print(text, flush=True))
     with tempfile.TemporaryDirectory(prefix="koordlet-cluster-v2-") as work:
-        with emulated_cluster(Path(work), Shape(runtime())) as made:
-            Story(made, tell, args.pods).all()
+        with emulated_cluster(Path(work), Shape(runtime(), by_proxy=args.proxy)) as made:
+            story = Story(made, tell, args.pods)
+            if args.proxy:
+                story.short()
+            else:
+                story.all()
         tell("everything is removed again")
     return 0
 

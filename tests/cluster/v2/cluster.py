@@ -37,11 +37,18 @@ _CONFIG = """
 [daemon]
 cpu_budget_percent = 0
 """
+_BY_PROXY = """
+[nri]
+enable = false
+[hook-server]
+enable = true
+"""
+_HOOK_SERVERS = "/etc/runtime/hookserver.d"
 
 
 class Emulated:
-    def __init__(self, plane: ControlPlane, machine: Machine) -> None:
-        self.plane, self.machine = plane, machine
+    def __init__(self, plane: ControlPlane, machine: Machine, by_proxy: bool = False) -> None:
+        self.plane, self.machine, self.by_proxy = plane, machine, by_proxy
         token = kubectl(plane, "create", "token", "koord-manager", "-n", SYSTEM, "--duration=24h")
         self.manager = Manager(plane, plane.kubeconfig_of("koord-manager", token.strip()))
 
@@ -117,7 +124,7 @@ class Emulated:
     def start_koordlet(self) -> None:
         """Its DaemonSet as ``deploy/`` has it, in the way that an emulated node needs."""
         config = yaml.safe_load((DEPLOY / "koordlet" / "config.yaml").read_text())
-        config["data"]["koordlet.toml"] += _CONFIG
+        config["data"]["koordlet.toml"] += _CONFIG + (_BY_PROXY if self.by_proxy else "")
         authority = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -125,7 +132,10 @@ class Emulated:
             "data": {"ca.crt": self.plane.ca.read_text()},
         }
         text = (DEPLOY / "koordlet" / "daemonset.yaml").read_text()
-        self.apply(config, authority, emulated(yaml.safe_load(text)))
+        daemonset = emulated(yaml.safe_load(text))
+        if self.by_proxy:
+            _serve_hooks(daemonset)
+        self.apply(config, authority, daemonset)
         self.wait("koordlet's pod is ready", self.koordlet_runs, READY_S)
 
 
@@ -158,6 +168,16 @@ def emulated(daemonset: Any) -> Any:
     spec["volumes"].append({"name": "token", "projected": {"sources": sources}})
     container["volumeMounts"].append({"name": "token", "mountPath": _TOKEN, "readOnly": True})
     return daemonset
+
+
+def _serve_hooks(daemonset: Any) -> None:
+    """As docs/kubernetes.md and docs/proxy.md say for a pod."""
+    template = daemonset["spec"]["template"]
+    template["metadata"]["labels"]["runtimeproxy.koordinator.sh/skip-hookserver"] = "true"
+    (container,) = template["spec"]["containers"]
+    container["volumeMounts"].append({"name": "hooks", "mountPath": _HOOK_SERVERS})
+    source = {"path": _HOOK_SERVERS, "type": "DirectoryOrCreate"}
+    template["spec"]["volumes"].append({"name": "hooks", "hostPath": source})
 
 
 def pod_cgroup(pod: Any) -> str:
@@ -195,10 +215,12 @@ def emulated_cluster(work: Path, shape: Shape) -> Iterator[Emulated]:
                 image = build_image(shape.suite)
                 machine = Machine(work, image, shape.suite, plane.port)
                 payload.write(
-                    payload.Payload(image, shape.runtime, _kubeconfig(plane), machine.token),
+                    payload.Payload(
+                        image, shape.runtime, _kubeconfig(plane), machine.token, shape.by_proxy
+                    ),
                     machine.payload,
                 )
-                made = Emulated(plane, machine)
+                made = Emulated(plane, machine, shape.by_proxy)
                 try:
                     machine.start()
                     made.wait("the node is Ready", made.is_ready, READY_S)

@@ -30,10 +30,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Shape:
-    """``runtime``: the folder of containerd; ``suite``: of Debian."""
+    """``runtime``: the folder of containerd; ``suite``: of Debian; ``by_proxy``: koordlet is asked
+    by the CRI proxy instead of by NRI."""
 
     runtime: Path
     suite: str = "trixie"
+    by_proxy: bool = False
 
 
 class Change(NamedTuple):

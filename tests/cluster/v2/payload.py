@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.realkube import network
 from tests.realkube.binaries import program
 from tests.runtime import images
-from tests.vm.disks import copy_tree, make_ext4
+from tests.vm.disks import REPOSITORY, copy_tree, make_ext4
 
 _GUEST = Path(__file__).with_name("guest")
 _RUNTIME = ("containerd", "containerd-shim-runc-v2", "ctr", "runc", "busybox")
@@ -33,6 +33,7 @@ class Payload:
     runtime: Path
     kubeconfig: Mapping[str, object]
     token: str
+    by_proxy: bool = False
 
 
 def write(payload: Payload, disk: Path) -> None:
@@ -49,10 +50,42 @@ def write(payload: Payload, disk: Path) -> None:
         network.install(node / "cni")
         (node / "kubeconfig").write_text(json.dumps(payload.kubeconfig))
         (node / "token").write_text(payload.token)
+        if payload.by_proxy:
+            _put_proxy_between(node)
         images.build(
             node / "images.tar", payload.runtime / "busybox", {KOORDLET: _userland_of_the_node()}
         )
         make_ext4(root, disk)
+
+
+def _put_proxy_between(node: Path) -> None:
+    """kubelet asks the proxy, as docs/proxy.md says, and containerd has no NRI."""
+    for name in ("koord-runtime-proxy.service", "koord-runtime-proxy.socket"):
+        shutil.copy2(REPOSITORY / "systemd" / name, node / "units" / name)
+    _replace(node / "containerd.toml", "\ndisable = false", "\ndisable = true")
+    _replace(
+        node / "kubelet.yaml",
+        "unix:///run/containerd/containerd.sock",
+        "unix:///run/koord-runtimeproxy/runtimeproxy.sock",
+    )
+    _replace(
+        node / "units" / "kubelet.service",
+        "Wants=containerd.service",
+        "Wants=containerd.service koord-runtime-proxy.socket",
+    )
+    # An emulated CPU is slow.
+    (node / "proxy-options").write_text("OPTIONS=--hook-timeout=30\n")
+    late = node / "units" / "koord-runtime-proxy.service.d"
+    late.mkdir()
+    (late / "emulated.conf").write_text(
+        "[Service]\nTimeoutStartSec=300\nEnvironmentFile=/srv/koordlet/node/proxy-options\n"
+    )
+
+
+def _replace(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert text.count(old) == 1, (file, old)
+    file.write_text(text.replace(old, new))
 
 
 def _userland_of_the_node() -> bytes:
