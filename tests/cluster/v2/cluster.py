@@ -16,7 +16,7 @@ import yaml
 from koordlet.kernel.cgroup.kubepods import Kubepods
 from koordlet.protocol.qos import KubeQoS
 from tests.cluster.v2 import payload
-from tests.cluster.v2.machine import API, Machine, Shape, build_image
+from tests.cluster.v2.machine import API, PATIENCE_S, Machine, Shape, build_image
 from tests.cluster.whole.programs import Manager
 from tests.realkube.control_plane import ControlPlane
 from tests.realkube.controllers import controllers
@@ -29,7 +29,6 @@ SYSTEM, SHOP = "koordinator-system", "shop"
 DEPLOY = Path(__file__).parents[3] / "deploy"
 CGROUPS = "/sys/fs/cgroup"
 TREE = Kubepods("kubepods.slice")
-READY_S = 600.0
 _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
 T = TypeVar("T")
 # Beside deploy/koordlet/config.yaml: an emulated CPU is twenty times slower than a real one.
@@ -71,7 +70,7 @@ class Emulated:
         found = self.plane.get(path)["items"]
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
-    def wait(self, what: str, probe: Callable[[], T | None], within_s: float = 400.0) -> T:
+    def wait(self, what: str, probe: Callable[[], T | None], within_s: float = PATIENCE_S) -> T:
         try:
             return self.machine.wait(what, probe, within_s)
         except AssertionError as error:
@@ -136,7 +135,7 @@ class Emulated:
         if self.by_proxy:
             _serve_hooks(daemonset)
         self.apply(config, authority, daemonset)
-        self.wait("koordlet's pod is ready", self.koordlet_runs, READY_S)
+        self.wait("koordlet's pod is ready", self.koordlet_runs)
 
 
 def emulated(daemonset: Any) -> Any:
@@ -223,7 +222,7 @@ def emulated_cluster(work: Path, shape: Shape) -> Iterator[Emulated]:
                 made = Emulated(plane, machine, shape.by_proxy)
                 try:
                     machine.start()
-                    made.wait("the node is Ready", made.is_ready, READY_S)
+                    made.wait("the node is Ready", made.is_ready)
                     yield made
                     assert machine.broken() == []
                 finally:

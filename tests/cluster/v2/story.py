@@ -222,16 +222,15 @@ class Story:
         boot = self._value("/proc/sys/kernel/random/boot_id")
         self.machine.shell("systemctl reboot --no-block", check=False)
         self.node.wait(
-            "it boots again", lambda: self._value("/proc/sys/kernel/random/boot_id") != boot, 600
+            "it boots again", lambda: self._value("/proc/sys/kernel/random/boot_id") != boot
         )
         self.node.wait(
             "koordlet runs again",
             lambda: (found := self.node.koordlet_runs()) is not None and found != before,
-            900,
         )
         self.node.wait("the node is Ready", self.node.is_ready)
         for name in ("crunch", "web"):
-            self.node.wait(f"{name} runs again", lambda n=name: self._restarted(n), 600)  # type: ignore[misc]
+            self.node.wait(f"{name} runs again", lambda n=name: self._restarted(n))  # type: ignore[misc]
         group = container_cgroup(self.running("crunch"))
         self.holds(f"{group}/memory.max", str(128 * MIB))
         self.node.wait("best effort has a quota", self._quota_us)
