@@ -160,11 +160,15 @@ class Story:
         }
         own = {"requests": {"cpu": "100m"}, "limits": {"cpu": "400m"}}
         labels = {"koordinator.sh/qosClass": "LS"}
-        self.node.apply(objects.pod("whole", own, labels, whole))
+        pod = objects.pod("whole", own, labels, whole)
+        containers = pod["spec"]["containers"]  # two, whose budgets are more than the lower limit
+        containers.append({**containers[0], "name": "side"})
+        self.node.apply(pod)
         directory = pod_cgroup(self.running("whole"))
         self.holds(f"{directory}/cpu.max", "50000 100000")
         burst = self.node.wait(
-            "the pod has a burst budget", lambda: int(self._value(f"{directory}/cpu.max.burst"))
+            "the pod has a burst budget that forbids 450m",
+            lambda: (budget := int(self._value(f"{directory}/cpu.max.burst"))) > 45000 and budget,
         )
         self.resize("whole", {"resources": {"limits": {"cpu": "450m"}}})
         self.holds(f"{directory}/cpu.max", "45000 100000")
