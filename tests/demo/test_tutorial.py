@@ -43,7 +43,7 @@ PRINTS = {
     "koordlet query host_application_cpu_usage --window 1m --aggregate p95": ("shop", "batch"),
     "koordlet top --at 10s --once": ("past, samples", "shop", "Report: /tmp/koordlet-tutorial/"),
     "file=$(ls /sys/fs/cgroup/{cpu/batch/cpu.cfs_quota_us,batch/cpu.max} 2>/dev/null)": (
-        "Conflicts",
+        "conflict with another writer",
         "batch",
     ),
     "koordlet pause --for 2h --reason 'slow checkouts'": ("slow checkouts", "restored"),
