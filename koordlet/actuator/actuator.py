@@ -26,7 +26,8 @@ from koordlet.actuator.merge import RULES, Claim, Key
 from koordlet.actuator.order import LOCKS
 from koordlet.actuator.outcome import Outcome, Owned, is_news, signature
 from koordlet.actuator.votes import Votes
-from koordlet.actuator.write import Histogram, write
+from koordlet.actuator.steps import Histogram
+from koordlet.actuator.write import write
 from koordlet.decision.plan import Plan, Result
 from koordlet.decision.resource import NOBODY, Resource, Value
 from koordlet.kernel.cgroup.cgroups import Unsupported

@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
-from typing import NamedTuple
 
 import msgspec
 
@@ -20,11 +17,10 @@ from koordlet.actuator.look import is_original
 from koordlet.actuator.merge import Key, Merged
 from koordlet.actuator.order import LOCKS, Step, depth, is_related, lineages, order
 from koordlet.actuator.outcome import describe, is_gone
-from koordlet.decision.metrics import BUCKETS_MS
+from koordlet.actuator.steps import Done, Failed, Histogram, run
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource, Value
 from koordlet.kernel.cgroup.cgroups import Unsupported
-from koordlet.kernel.knobs import Knobs
 from koordlet.kernel.proc.members import PER_PROCESS
 
 
@@ -166,14 +162,18 @@ def _written(
     turn: Turn, key: Key, pending: Pending, merged: Merged, result: Done
 ) -> Iterator[Intent]:
     state = turn.files.state(key)
-    state.hold(result.value, written_for=merged.value)
+    if result.is_settled:
+        state.hold(result.value, written_for=merged.value)
+    else:
+        state.hold(merged.value)
     state.refusal = None
     if state.conflict is not None:
         state.conflict = answered(state.conflict)
     text = pending.text
     if not turn.knobs.equal(key.resource, merged.value, result.value):
-        text = f"{text}; the kernel changed it to {result.value}".removeprefix("; ")
-    if result.value not in turn.may_hold[key]:
+        who = "the kernel" if result.is_settled else "another writer"
+        text = f"{text}; {who} changed it to {result.value}".removeprefix("; ")
+    if result.is_settled and result.value not in turn.may_hold[key]:
         yield Intent(*key, (result.value,), merged.owner)
     old = pending.change.old
     turn.tell(key, pending.path, Result.WRITTEN, old, written=result.value, text=text)
@@ -275,105 +275,3 @@ def _untouched(turn: Turn, key: Key) -> Iterator[Key]:
         entry = turn.files.entries.get(file)
         if entry is not None and not entry.ours:
             yield file
-
-
-Error = Unsupported | OSError | ValueError
-
-
-class Done(NamedTuple):
-    """``value``: what the kernel holds after the last step."""
-
-    value: Value
-
-
-class Failed(NamedTuple):
-    """``touched``: an earlier step for the same file went through."""
-
-    error: Error
-    touched: bool
-
-
-class Histogram:
-    """Durations of writes since the start, by type (``cgroup`` or ``resctrl-schema``) and status
-    (``success`` or ``failed``)."""
-
-    def __init__(self) -> None:
-        self.counts: dict[tuple[str, str], list[int]] = {}
-        """Not cumulative; the last one is above the largest bound."""
-        self.sums_ms: dict[tuple[str, str], float] = {}
-        for status in ("success", "failed"):
-            self._begin(("cgroup", status))
-
-    def add(self, resource: Resource, status: str, milliseconds: float) -> None:
-        kind = "resctrl-schema" if resource is Resource.RESCTRL_SCHEMATA else "cgroup"
-        key = kind, status
-        if key not in self.counts:
-            self._begin(key)
-        self.counts[key][bisect_left(BUCKETS_MS, milliseconds)] += 1
-        self.sums_ms[key] += milliseconds
-
-    def _begin(self, key: tuple[str, str]) -> None:
-        self.counts[key], self.sums_ms[key] = [0] * (len(BUCKETS_MS) + 1), 0.0
-
-
-def run(
-    knobs: Knobs,
-    steps: Sequence[Step],
-    raw: Mapping[Key, bytes],
-    *,
-    clock: Callable[[], float],
-    histogram: Histogram,
-) -> dict[Key, Done | Failed]:
-    """Run every step; a failure ends the steps of its own file, and of the files coupled with it
-    (``Step.old``), which go back.
-
-    ``raw``: bytes for the last step of files that go back to their original. ``clock``: seconds.
-    """
-    results: dict[Key, Done | Failed] = {}
-    touched: set[Key] = set()
-    together: dict[str, dict[Key, Value]] = {}
-    """Cgroup -> the files that stand together, with what they held, in the order of the steps."""
-    for step in steps:
-        if step.old is not None:
-            key = Key(step.cgroup, step.resource)
-            together.setdefault(step.cgroup, {}).setdefault(key, step.old)
-
-    def attempt(resource: Resource, write: Callable[[], None]) -> Error | None:
-        began = clock()
-        try:
-            write()
-        except FAILURES as error:
-            histogram.add(resource, "failed", 1000 * (clock() - began))
-            return error
-        histogram.add(resource, "success", 1000 * (clock() - began))
-        return None
-
-    def go_back(files: dict[Key, Value], error: Error) -> None:
-        for key, old in reversed(files.items()):
-            back = key in touched and attempt(key.resource, partial(knobs.write, *key, old)) is None
-            results[key] = Failed(error, key in touched and not back)
-
-    for step in steps:
-        key = Key(step.cgroup, step.resource)
-        if isinstance(results.get(key), Failed):
-            continue
-        if step.last and key in raw:
-            error = attempt(step.resource, partial(knobs.write_raw, *key, raw[key]))
-        else:
-            error = attempt(step.resource, partial(knobs.write, *key, step.value))
-        if error is None:
-            touched.add(key)
-            if step.last:
-                results[key] = _read_back(knobs, key)
-        elif step.old is not None:
-            go_back(together[step.cgroup], error)
-        else:
-            results[key] = Failed(error, key in touched)
-    return results
-
-
-def _read_back(knobs: Knobs, key: Key) -> Done | Failed:
-    try:
-        return Done(knobs.read(*key))
-    except FAILURES as error:
-        return Failed(error, touched=True)

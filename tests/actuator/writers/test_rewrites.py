@@ -204,3 +204,36 @@ def test_a_look_at_what_was_just_written_leaves_other_files_alone(world: World) 
     outcomes = world.actuator.look_again([key], now=world.now, time=world.now)
     assert [(each.key, each.result) for each in outcomes] == [(key, Result.WRITTEN)]
     assert world.value(BE, QUOTA) == 50_000 and world.value(POD, SHARES) != 512
+
+
+@pytest.mark.parametrize(
+    ("resource", "value", "others"),
+    [
+        (Resource.CPUSET_CPUS, "0", ("",)),
+        (QUOTA, 50_000, (UNLIMITED,)),
+        (MIN, 64 << 20, (0,)),
+        (SHARES, 4096, (1024,)),
+        (QUOTA, 50_000, (UNLIMITED, 70_000)),
+        (QUOTA, 50_000, (UNLIMITED, 70_000, UNLIMITED)),
+    ],
+)
+def test_a_write_between_ours_and_its_reading_is_not_taken_for_rounding(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    resource: Resource,
+    value: Value,
+    others: tuple[Value, ...],
+) -> None:
+    """systemd resets the slice at that moment: seen with kubelet 1.37 and systemd 257."""
+    want, write, coming = (BE, resource, value), world.knobs.write, list(others)
+
+    def write_and_lose(cgroup: str, of: Resource, written: Value) -> None:
+        write(cgroup, of, written)
+        if coming:
+            world.cgroups.write(cgroup, of, coming.pop(0))
+
+    monkeypatch.setattr(world.knobs, "write", write_and_lose)
+    world.want("be", want)
+    world.want("be", want)
+    assert world.knobs.equal(resource, value, world.value(BE, resource))
+    assert not coming and not world.actuator.conflicts()
