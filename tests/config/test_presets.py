@@ -39,7 +39,8 @@ def test_preset(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert preset_text(name).startswith(f"# {name}: ")
     assert main(["config", "check", "--file-only", str(file)]) == Exit.OK
     printed = capsys.readouterr().out
-    assert printed == f"{file}: valid\n"  # no warning, and nothing is armed
+    # No warning.
+    assert printed == f"{file}: valid\nnothing is armed: no eviction is switched on\n"
     loaded = load(str(file))
     assert arms(loaded) == ()
     assert loaded.slo.resource_used_threshold_with_be.enable
