@@ -145,13 +145,15 @@ def _container_request(
         return Request(reported)
     if pod.kube_qos is KubeQoS.BEST_EFFORT:
         return Request(0)
+    limit = _limit(container.resources, container, container.cgroup, in_force, batch=False)
     if pod.kube_qos is KubeQoS.GUARANTEED:
-        limit = _limit(container.resources, container, container.cgroup, in_force, batch=False)
         return Request(limit or None)
     score = container.requested.get(Resource.OOM_SCORE_ADJ)
     if score is None and container.cgroup:
         score = in_force.original(container.cgroup, Resource.OOM_SCORE_ADJ)
     found = estimate_bytes(score, node_bytes)
+    if found is not None and limit:
+        found = min(found, limit)  # the score may be another's than kubelet's
     return Request(found, estimated=found is not None)
 
 

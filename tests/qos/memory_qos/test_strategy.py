@@ -229,6 +229,15 @@ def test_a_request_is_estimated_by_what_kubelet_made_of_it(
     assert note.text.endswith(f"it gets no {'' if known else 'floor and no '}memory.high")
 
 
+def test_no_estimate_is_above_the_limit() -> None:
+    pod = sized("l", "LS", "Burstable", (None, 100 * MIB))
+    (cgroup,) = (each.cgroup for each in pod.containers)
+    kernel = Kernel({(cgroup, R.OOM_SCORE_ADJ): 900})
+    spec = slo(ls=on(min_limit_percent=50))
+    found = decide(taken(machine(), pods=[pod], spec=spec, in_force=kernel))
+    assert of(found.plan, "memory.min")[cgroup] == 50 * MIB
+
+
 def test_what_kubelet_asked_the_runtime_for_goes_before_what_processes_have() -> None:
     pod = sized("l", "LS", "Burstable", (None, 0))
     asked = msgspec.structs.replace(pod.containers[0], requested={R.OOM_SCORE_ADJ: 900})
