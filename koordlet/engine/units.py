@@ -10,7 +10,7 @@ from concurrent.futures import Future
 import structlog
 
 from koordlet.actuator.actuator import Actuator
-from koordlet.actuator.merge import Key
+from koordlet.actuator.merge import Key, ancestors
 from koordlet.actuator.outcome import Outcome, is_news, signature
 from koordlet.actuator.units import PROPERTY, WEIGHT, Told, Want, path_beside, take_back, tell
 from koordlet.config.schema import Application as Configured
@@ -136,10 +136,13 @@ def slices_of(tree: Kubepods | None) -> tuple[str, ...]:
 def units_of(
     applications: Iterable[Application], configured: Iterable[Configured]
 ) -> tuple[str, ...]:
-    """Cgroups of those whose limits are told to systemd by choice."""
+    """Cgroups of those whose limits are told to systemd by choice, and of the slices above, which
+    carry their floors and are written again with them."""
     chosen = {each.systemd_unit for each in configured if each.through_systemd}
-    found = (each.cgroup for each in applications if each.present and each.systemd_unit in chosen)
-    return tuple(cgroup for cgroup in found if cgroup.rpartition("/")[2] in chosen)
+    found = [each.cgroup for each in applications if each.present and each.systemd_unit in chosen]
+    units = [cgroup for cgroup in found if cgroup.rpartition("/")[2] in chosen]
+    above = (slice for unit in units for slice in ancestors(unit) if slice.endswith(".slice"))
+    return tuple(dict.fromkeys((*units, *above)))
 
 
 def wants_of(

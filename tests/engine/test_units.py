@@ -18,7 +18,7 @@ from koordlet.decision.plan import Result
 from koordlet.decision.resource import MIN_SHARES, UNLIMITED, Resource
 from koordlet.engine.units import EVERY_S, PART
 from koordlet.kernel.background import Pause
-from tests.daemon.world import NO_ALARMS, World, suppress
+from tests.daemon.world import FEATURES, NO_ALARMS, World, suppress
 
 T = TypeVar("T")
 ROOT = "kubepods.slice"
@@ -158,6 +158,39 @@ def test_a_unit_of_an_application_is_left_to_its_file_unless_asked(tmp_path: Pat
     (conflict,) = world.views.status().conflicts
     assert conflict.cgroup == BATCH
     assert conflict.likely.startswith("systemd (daemon-reload, 262 and later)")
+    world.stop()
+
+
+FLOOR = """
+[[applications]]
+name = "shop"
+systemd_unit = "shop.service"
+qos = "LS"
+memory_request = "64Mi"
+through_systemd = true
+[slo.resourceQOSStrategy.lsClass.memoryQOS]
+enable = true
+minLimitPercent = 50
+"""
+
+
+def test_the_slice_above_a_unit_keeps_its_floor_too(tmp_path: Path) -> None:
+    """systemd 257 writes the files of system.slice with those of any unit in it."""
+    world = World(tmp_path, NO_ALARMS + FLOOR, "v2")
+    world.host.systemd.boot()
+    world.application("system.slice/shop.service", 1.0, 1)
+    floor = Resource.MEMORY_MIN
+    world.start((*FEATURES, floor))
+    world.run(2 * EVERY_S)
+    assert world.value("system.slice", floor) == 32 << 20
+    for _ in range(20):
+        world.host.systemd.realize("shop.service")
+        assert world.value("system.slice", floor) == 32 << 20
+        world.run(1)
+    assert not world.parts.actuator.conflicts()
+    world.reload(NO_ALARMS)
+    world.run(2 * EVERY_S)
+    assert world.host.systemd.get("system.slice", ("MemoryMin",)) == {"MemoryMin": 0}
     world.stop()
 
 

@@ -1,7 +1,8 @@
 """systemd as the fake machine's init: units' properties, and the files it writes for them.
 
 ``realize`` is what each change of a property of the unit brings with it (systemd 257): all files
-of the controllers that it has enabled there, with what it knows, else no limit. ``reload`` is what
+of the controllers that it has enabled there and in the slices above, with what it knows, else no
+limit. ``reload`` is what
 ``daemon-reload`` does since systemd 262: the same for every unit.
 """
 
@@ -75,7 +76,10 @@ class FakeSystemd:
                 self._reload(below)
 
     def realize(self, unit: str) -> None:
-        self._write(self._directory(unit), self._known.get(unit, {}))
+        directory = self._directory(unit)
+        while directory.endswith((".slice", ".service", ".scope")):
+            directory, _, name = directory.rpartition("/")
+            self._write(f"{directory}/{name}", self._known.get(name, {}))
 
     def _write(self, directory: str, known: Mapping[str, int]) -> None:
         quota = known.get(_QUOTA, INFINITY)
