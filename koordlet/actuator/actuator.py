@@ -25,8 +25,8 @@ from koordlet.actuator.look import look, show
 from koordlet.actuator.merge import RULES, Claim, Key
 from koordlet.actuator.order import LOCKS
 from koordlet.actuator.outcome import Outcome, Owned, is_news, signature
-from koordlet.actuator.votes import Votes
 from koordlet.actuator.steps import Histogram
+from koordlet.actuator.votes import Votes
 from koordlet.actuator.write import write
 from koordlet.decision.plan import Plan, Result
 from koordlet.decision.resource import NOBODY, Resource, Value
