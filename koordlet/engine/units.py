@@ -141,7 +141,7 @@ def units_of(
     chosen = {each.systemd_unit for each in configured if each.through_systemd}
     found = [each.cgroup for each in applications if each.present and each.systemd_unit in chosen]
     units = [cgroup for cgroup in found if cgroup.rpartition("/")[2] in chosen]
-    above = (slice for unit in units for slice in ancestors(unit) if slice.endswith(".slice"))
+    above = (each for unit in units for each in ancestors(unit) if each.endswith(".slice"))
     return tuple(dict.fromkeys((*units, *above)))
 
 
