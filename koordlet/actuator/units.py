@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -74,6 +75,8 @@ class Told:
         self._boot_id = boot_id
         self.properties: dict[tuple[str, str], Property] = {}
         """Properties by unit and name."""
+        self.last: dict[tuple[str, str], int] = {}
+        """Value of each that systemd has from us for sure."""
         try:
             with open(path, "rb") as file:
                 found = msgspec.json.decode(file.read(), type=_File)
@@ -102,6 +105,7 @@ class Told:
 
     def _index(self, properties: Iterable[Property]) -> None:
         self.properties = {(each.unit, each.name): each for each in properties}
+        self.last = {place: value for place, value in self.last.items() if place in self.properties}
 
 
 def path_beside(journal_path: str) -> str:
@@ -161,8 +165,26 @@ def take_back(
 ) -> tuple[Outcome, ...]:
     """Give systemd back what it knew of files that we do not hold any more. One outcome each;
     ``observe``: only say so."""
-    left = [each for each in told.properties.values() if each.key not in held]
-    return tuple(_give_back(units, told, each, time, observe=observe) for each in left)
+    by_unit: dict[str, list[Property]] = {}
+    for each in _left(told, held):
+        by_unit.setdefault(each.unit, []).append(each)
+    found = (_give_back(units, told, by_unit[unit], time, observe) for unit in sorted(by_unit))
+    return tuple(chain.from_iterable(found))
+
+
+def not_taken_back(
+    told: Told, held: Container[Key], text: str, *, time: float
+) -> tuple[Outcome, ...]:
+    """Outcomes of what systemd was not given back, and why."""
+    result, why = Result.REFUSED, _TAKEN_BACK
+    return tuple(
+        _outcome(each.cgroup, each.name, each.original, result, time, text, why)
+        for each in _left(told, held)
+    )
+
+
+def _left(told: Told, held: Container[Key]) -> list[Property]:
+    return [each for each in told.properties.values() if each.key not in held]
 
 
 def _set(units: UnitProperties, told: Told, wants: Sequence[Want], time: float) -> list[Outcome]:
@@ -172,32 +194,50 @@ def _set(units: UnitProperties, told: Told, wants: Sequence[Want], time: float) 
         new = [
             Property(want.cgroup, unit, want.name, found[want.name])
             for want in wants
-            if (unit, want.name) not in told.properties
+            if _is_others(told, want, found[want.name])
         ]
         if new:
-            told.store((*told.properties.values(), *new))
+            kept = {**told.properties, **{(unit, each.name): each for each in new}}
+            told.store(kept.values())
         changed = [want for want in wants if found[want.name] != want.told]
+        for want in wants:
+            told.last.pop((unit, want.name), None)
         if changed:
             units.set(unit, {want.name: want.told for want in changed})
+        told.last.update({(unit, want.name): want.told for want in wants})
     except OSError as error:
         text = describe(error, f"systemd unit {unit}")
         return [_outcome(w.cgroup, w.name, w.told, Result.REFUSED, time, text) for w in wants]
     return [_outcome(w.cgroup, w.name, w.told, Result.WRITTEN, time) for w in changed]
 
 
+def _is_others(told: Told, want: Want, found: int) -> bool:
+    """Return whether ``found`` is what goes back one day: what systemd knew before us, or what
+    somebody has told it since."""
+    place = want.unit, want.name
+    if place not in told.properties:
+        return True
+    return place in told.last and found not in (told.last[place], want.told)
+
+
 def _give_back(
-    units: UnitProperties, told: Told, ours: Property, time: float, *, observe: bool
-) -> Outcome:
+    units: UnitProperties, told: Told, ours: Sequence[Property], time: float, observe: bool
+) -> list[Outcome]:
+    """``ours``: of one unit."""
+    unit = ours[0].unit
     result, text = Result.WOULD_RESTORE, ""
     if not observe:
         result = Result.RESTORED
         try:
-            with contextlib.suppress(FileNotFoundError):  # it took the value with it
-                units.set(ours.unit, {ours.name: ours.original})
-            told.store(each for each in told.properties.values() if each != ours)
+            with contextlib.suppress(FileNotFoundError):  # it took the values with it
+                units.set(unit, {each.name: each.original for each in ours})
+            told.store(each for each in told.properties.values() if each not in ours)
         except OSError as error:
-            result, text = Result.REFUSED, describe(error, f"systemd unit {ours.unit}")
-    return _outcome(ours.cgroup, ours.name, ours.original, result, time, text, _TAKEN_BACK)
+            result, text = Result.REFUSED, describe(error, f"systemd unit {unit}")
+    return [
+        _outcome(each.cgroup, each.name, each.original, result, time, text, _TAKEN_BACK)
+        for each in ours
+    ]
 
 
 def _outcome(

@@ -335,6 +335,8 @@ class Daemon:
             if self._config.daemon.on_stop == "restore" and not parts.observing:
                 now, time = self._host.monotonic(), self._host.time()
                 found = restore_all(parts.actuator, parts.knobs, parts.journal, now=now, time=time)
+                held = frozenset(parts.journal.entries)
+                found = together(found, parts.units.restore(held, time))
                 found = together(found, parts.traffic.restore(time))
                 log_restored(found, why='daemon.on_stop = "restore"')
 
@@ -347,6 +349,7 @@ class Daemon:
             ("alarms", parts.alarms.close),
             ("rewritten files", self.engine.rewritten.close),
             ("traffic", parts.traffic.close),
+            ("systemd units", parts.units.close),
             ("sources", parts.state.stop),
             ("collectors", parts.runner.close),
             ("quotas", parts.knobs.close_files),

@@ -154,6 +154,8 @@ class Pausing:
                 self._began(pause, "paused")
             outcomes, follows = self._release(actuator, force=force)
             found = report(outcomes, self._parts.knobs, journal, force)
+            time = self._parts.host.time()
+            found = together(found, self._parts.units.restore(frozenset(journal.entries), time))
             if not journal.damage:
                 self._parts.problems.pop("journal", None)
         if whole(pauses, TRAFFIC) is not None:

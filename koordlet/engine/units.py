@@ -12,11 +12,20 @@ import structlog
 from koordlet.actuator.actuator import Actuator
 from koordlet.actuator.merge import Key, ancestors
 from koordlet.actuator.outcome import Outcome, is_news, signature
-from koordlet.actuator.units import PROPERTY, WEIGHT, Told, Want, path_beside, take_back, tell
+from koordlet.actuator.units import (
+    PROPERTY,
+    WEIGHT,
+    Told,
+    Want,
+    not_taken_back,
+    path_beside,
+    take_back,
+    tell,
+)
 from koordlet.config.schema import Application as Configured
 from koordlet.decision.resource import CFS_PERIOD_US, Resource
 from koordlet.decision.snapshot import Application, Capability
-from koordlet.kernel.background import Background
+from koordlet.kernel.background import Background, Pause
 from koordlet.kernel.cgroup.kubepods import Driver, Kubepods
 from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
@@ -29,6 +38,8 @@ EVERY_S = 5.0
 """Between two values told of one node: a limit that moves each second need not be exact there."""
 CHECK_EVERY_S = 60.0
 """Between two looks at what systemd knows while nothing changes."""
+RESTORE_S = 5.0
+"""Longest that whoever restores waits for systemd; half of the watchdog's time."""
 
 
 class UnitValues:
@@ -77,33 +88,70 @@ class UnitValues:
         if now - self._done_s < due_s or not self._begins(wants):
             return outcomes
         self._done, self._done_s = wants, now
-        if self._thread is None:
-            self._thread = self._host.background(PART)
         actuator.telling({want.key: want.value for want in wants})
-        self._job = self._thread.submit(lambda _: self._work(wants, time))
+        self._job = self._own_thread().submit(lambda _: self._work(wants, time))
         return outcomes
+
+    def restore(self, held: frozenset[Key], time: float) -> tuple[Outcome, ...]:
+        """Give systemd back what it knew of files that are not ``held``, after what is under way.
+        Outcomes: one for each property. Waits for it."""
+        try:
+            told = self._known()
+        except OSError as error:
+            self._cannot_read(error)
+            return ()
+        if self._job is None and not told.properties:
+            return ()
+        self._done = None
+
+        def work(_: Pause) -> tuple[Outcome, ...]:
+            return take_back(self._connected(), told, held, time=time)
+
+        try:
+            return self._own_thread().submit(work).result(RESTORE_S)
+        except TimeoutError:
+            text = f"systemd has not answered within {RESTORE_S:g} s"
+            return not_taken_back(told, held, text, time=time)
 
     def close(self) -> None:
         """Close it after what is under way."""
         if self._thread is not None:
             self._thread.close(self._disconnect)
 
-    def _begins(self, wants: Sequence[Want]) -> bool:
+    def _known(self) -> Told:
         if self._told is None:
             self._told = Told(self._path, self._boot_id)
-        if not wants and not self._told.properties:
+        return self._told
+
+    def _cannot_read(self, error: OSError) -> None:
+        self._problems[PART] = f"{self._path} cannot be read: {error.strerror or error}"
+
+    def _own_thread(self) -> Background:
+        if self._thread is None:
+            self._thread = self._host.background(PART)
+        return self._thread
+
+    def _connected(self) -> UnitProperties:
+        if self._properties is None:
+            self._properties = self._host.unit_properties()
+        return self._properties
+
+    def _begins(self, wants: Sequence[Want]) -> bool:
+        try:
+            told = self._known()
+        except OSError as error:
+            self._cannot_read(error)
+            return False
+        if not wants and not told.properties:
             return False
         why = missing(self._host)
         self.capabilities = (_capability(why),)
         return not why
 
     def _work(self, wants: Sequence[Want], time: float) -> tuple[Outcome, ...]:
-        assert self._told is not None
-        if self._properties is None:
-            self._properties = self._host.unit_properties()
+        units, told = self._connected(), self._known()
         held = {want.key for want in wants}
-        back = take_back(self._properties, self._told, held, time=time)
-        return (*back, *tell(self._properties, self._told, wants, time=time))
+        return (*take_back(units, told, held, time=time), *tell(units, told, wants, time=time))
 
     def _disconnect(self) -> None:
         if self._properties is not None:

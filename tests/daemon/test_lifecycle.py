@@ -33,9 +33,9 @@ Scene = Callable[[Daemon], Awaitable[None]]
 class Stage:
     """A machine with one LS and one BE application, and a service manager that listens."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, layout: str = "hybrid") -> None:
         self.directory = directory
-        self.host = FakeHost("hybrid", topology=shape(cores_per_l3=CPUS), step_s=0.05)
+        self.host = FakeHost(layout, topology=shape(cores_per_l3=CPUS), step_s=0.05)
         for name, cores in (("shop", 1.0), ("batch", float(CPUS))):
             self.host.make_cgroup(name)
             self.host.spawn(name, demand_cores=cores, threads=CPUS)
@@ -115,6 +115,29 @@ def test_on_stop_restore(stage: Stage) -> None:
     stage.play(scene)
     assert stage.quota() == UNLIMITED
     assert not load_journal(str(stage.directory / "state/journal"), _boot(stage)).entries
+
+
+def test_on_stop_restore_tells_systemd_too(tmp_path: Path) -> None:
+    """Else it writes our limit again, long after we are gone."""
+    stage = Stage(tmp_path, "v2")
+    stage.host.systemd.boot()
+    stage.host.make_cgroup("system.slice/batch.service")
+    stage.host.spawn("system.slice/batch.service", demand_cores=1.0, threads=CPUS)
+    unit = 'name = "unit"\nsystemd_unit = "batch.service"\nqos = "BE"\nthrough_systemd = true\n'
+    more = f'[[applications]]\n{unit}[daemon]\non_stop = "restore"\n'
+    write_config(stage.directory, BODY + more)
+
+    def told() -> int:
+        known = stage.host.systemd.get("batch.service", ("CPUQuotaPerSecUSec",))
+        return known["CPUQuotaPerSecUSec"]
+
+    async def scene(daemon: Daemon) -> None:
+        await asyncio.sleep(12)
+        assert told() < 2**64 - 1
+
+    stage.play(scene)
+    stage.close()
+    assert told() == 2**64 - 1
 
 
 def test_the_service_manager_is_told_of_a_pause_and_of_its_end(stage: Stage) -> None:

@@ -16,6 +16,7 @@ from koordlet.actuator.restore import Status, restore
 from koordlet.actuator.units import Told, path_beside
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import MIN_SHARES, UNLIMITED, Resource
+from koordlet.engine import units
 from koordlet.engine.units import EVERY_S, PART
 from koordlet.kernel.background import Pause
 from tests.daemon.world import FEATURES, NO_ALARMS, World, suppress
@@ -286,3 +287,76 @@ def test_systemd_that_was_busy_is_told_soon(world: World) -> None:
     del world.host.systemd.fails[UNIT]
     world.run(EVERY_S + 2)
     assert told(world) == world.value(BE, QUOTA) * 10
+
+
+def recorded(world: World) -> bool:
+    boot = world.host.read("/proc/sys/kernel/random/boot_id").decode().strip()
+    return bool(Told(path_beside(str(world.directory / "state/journal")), boot).properties)
+
+
+@pytest.mark.parametrize("observing", [False, True])
+def test_restore_gives_it_back_before_it_answers(world: World, observing: bool) -> None:
+    started(world)
+    if observing:
+        world.reload(suppress() + NO_ALARMS + '[daemon]\nmode = "observe"\n')
+        world.run(1)
+    report = world.views.restore(dry_run=False)
+    assert report.complete
+    assert f"{PROPERTY} of systemd unit {UNIT}" in [each.path for each in report.values]
+    assert told(world) == 2**64 - 1 and not recorded(world)
+    world.host.systemd.realize(UNIT)
+    assert world.value(BE, QUOTA) == UNLIMITED
+    if not observing:
+        world.views.resume((), (), by="test")
+        world.run(EVERY_S + 2)
+        assert told(world) == world.value(BE, QUOTA) * 10 and recorded(world)
+
+
+class Stuck(AtOnce):
+    """The work waits for ever."""
+
+    def submit(self, work: Callable[[Pause], T], delay_s: float = 0.0) -> Future[T]:
+        return Future()
+
+
+def test_a_systemd_that_does_not_answer_leaves_a_restore_incomplete(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(world)
+    monkeypatch.setattr(world.parts.units, "_thread", Stuck())
+    monkeypatch.setattr(units, "RESTORE_S", 0.0)
+    report = world.views.restore(dry_run=False)
+    (failed,) = [each for each in report.values if each.result == "failed"]
+    assert failed.path == f"{PROPERTY} of systemd unit {UNIT}" and "within 0 s" in failed.why
+    assert not report.complete and recorded(world) and world.value(BE, QUOTA) == UNLIMITED
+
+
+def test_a_pause_of_one_gives_back_its_own_alone(tmp_path: Path) -> None:
+    qos = "[slo.resourceQOSStrategy.beClass.cpuQOS]\nenable = true\ngroupIdentity = -1\n"
+    world = with_service(tmp_path, qos + THROUGH)
+    world.views.pause(("cpu-suppress",), (), for_s=None, reason="", by="test")
+    assert known(world) == 2**64 - 1
+    assert world.host.systemd.get(SERVICE, ("CPUWeight",)) == {"CPUWeight": 1}
+    world.stop()
+
+
+def test_what_somebody_told_systemd_since_is_what_goes_back(world: World) -> None:
+    started(world)
+    world.host.systemd.set(UNIT, {PROPERTY: 7_000_000})
+    world.run(EVERY_S + 2)
+    assert told(world) == world.value(BE, QUOTA) * 10
+    world.reload(NO_ALARMS)
+    world.run(2 * EVERY_S)
+    assert told(world) == 7_000_000
+
+
+def test_a_record_that_cannot_be_read_stops_nothing_else(world: World) -> None:
+    record = Path(path_beside(str(world.directory / "state/journal")))
+    record.parent.mkdir(exist_ok=True)
+    record.mkdir()
+    started(world)
+    assert world.value(BE, QUOTA) != UNLIMITED
+    assert "units" in world.parts.problems[PART]
+    record.rmdir()
+    world.run(2 * EVERY_S)
+    assert PART not in world.parts.problems and told(world) == world.value(BE, QUOTA) * 10
