@@ -221,6 +221,7 @@ class Engine:
         parts = self.parts
         parts.knobs.close_files()
         parts.state.rescan()
+        self.rewritten.rescan()
         parts.inspect()
         self._set_slo_applications()
         known = Machine(parts.topology, parts.memory_bytes, parts.hardware)

@@ -29,7 +29,10 @@ class Rewritten:
         self._watch = Watching("rewritten files", parts.host, self._event, writes=True)
         self._files: dict[str, dict[str, set[Key]]] = {}
         """Directory -> name of a file -> what we hold in it."""
-        self._path_of: dict[Key, str] = {}
+        self._inode_of: dict[str, int] = {}
+        """Directories as they are watched: one that is made anew by its old name is not."""
+        self._place_of: dict[Key, tuple[str, int]] = {}
+        """Path of each file, and inode of its directory."""
         self._written: dict[Key, None] = {}
         self._journal: object = None
 
@@ -38,7 +41,7 @@ class Rewritten:
         journal = self._parts.journal
         if journal is not self._journal:
             self._journal = journal
-            self._take_up(tuple(self._path_of))
+            self._take_up(tuple(self._place_of))
             if isinstance(journal, Journal):
                 self._take_up(journal.entries)
         if isinstance(journal, Journal) and journal.moved:
@@ -56,6 +59,10 @@ class Rewritten:
         if self._written:
             self._soon()
 
+    def rescan(self) -> None:
+        """Try again to watch what could not be watched."""
+        self._watch.retry()
+
     def faults(self) -> tuple[Fault, ...]:
         return self._watch.faults()
 
@@ -66,35 +73,36 @@ class Rewritten:
         entries = self._parts.journal.entries
         for key in keys:
             entry = entries.get(key)
-            path = entry.original.path if entry is not None else ""
-            before = self._path_of.get(key, "")
-            if path == before or key.resource not in NEW or not is_below_root(key.cgroup):
+            place = (entry.original.path, entry.original.inode) if entry is not None else None
+            before = self._place_of.get(key)
+            if place == before or key.resource not in NEW or not is_below_root(key.cgroup):
                 continue
-            if before:
-                self._leave(key, before)
-            if path:
-                self._enter(key, path)
+            if before is not None:
+                self._leave(key, before[0])
+            if place is not None:
+                self._enter(key, *place)
 
-    def _enter(self, key: Key, path: str) -> None:
+    def _enter(self, key: Key, path: str, inode: int) -> None:
         directory, _, name = path.rpartition("/")
-        if directory not in self._files:
+        if self._inode_of.get(directory) != inode:
             try:
                 self._watch.add(directory)
             except FileNotFoundError:
                 return  # gone meanwhile, and the actuator will say so
-        self._path_of[key] = path
+            self._inode_of[directory] = inode
+        self._place_of[key] = path, inode
         self._files.setdefault(directory, {}).setdefault(name, set()).add(key)
 
     def _leave(self, key: Key, path: str) -> None:
         directory, _, name = path.rpartition("/")
-        del self._path_of[key]
+        del self._place_of[key]
         self._written.pop(key, None)
         names = self._files[directory]
         names[name].discard(key)
         if not names[name]:
             del names[name]
         if not names:
-            del self._files[directory]
+            del self._files[directory], self._inode_of[directory]
             self._watch.remove(directory)
 
     def _event(self, directory: str, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 
@@ -51,6 +52,12 @@ class Watching:
             self._refused[directory] = os.strerror(error.errno or 0)
         else:
             self._refused.pop(directory, None)
+
+    def retry(self) -> None:
+        """Try those again that could not be watched."""
+        for directory in tuple(self._refused):
+            with contextlib.suppress(FileNotFoundError):
+                self.add(directory)
 
     def remove(self, directory: str) -> None:
         self._refused.pop(directory, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,43 @@ def test_a_cgroup_that_goes_is_watched_no_longer(tmp_path: Path) -> None:
     assert not watched and world.value(BE, QUOTA) == UNLIMITED
 
 
+def test_a_cgroup_that_is_made_anew_is_watched_again(tmp_path: Path) -> None:
+    world = World(tmp_path, suppress() + NO_ALARMS, "v2")
+    for cgroup in (ROOT, BE):
+        world.host.make_cgroup(cgroup)
+    world.application("service", 2.0, 2)
+    world.start()
+    world.run(3)
+    assert world.value(BE, QUOTA) != UNLIMITED
+    world.host.rmdir(f"/sys/fs/cgroup/{BE}")
+    world.host.make_cgroup(BE)
+    world.run(3)
+    limit = world.value(BE, QUOTA)
+    assert limit != UNLIMITED
+    world.parts.cgroups.write(BE, QUOTA, UNLIMITED)
+    world.host.deliver()
+    world.answer()
+    assert world.value(BE, QUOTA) == limit
+
+
+def test_a_directory_that_cannot_be_watched_is_tried_again(tmp_path: Path) -> None:
+    world = World(tmp_path, suppress() + NO_ALARMS, "v2")
+    for cgroup in (ROOT, BE):
+        world.host.make_cgroup(cgroup)
+    world.host.faults.add(f"/sys/fs/cgroup/{BE}", op="watch", errno=errno.ENOSPC, times=None)
+    world.application("service", 2.0, 2)
+    world.start()
+    world.run(3)
+    assert "cannot be watched" in world.engine.rewritten.faults()[0].message
+    world.host.faults.active.clear()
+    world.engine.rescan()
+    assert not world.engine.rewritten.faults()
+    world.parts.cgroups.write(BE, QUOTA, UNLIMITED)
+    world.host.deliver()
+    world.answer()
+    assert world.value(BE, QUOTA) != UNLIMITED
+
+
 def test_many_files_take_more_than_one_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +132,6 @@ def test_many_files_take_more_than_one_look(
     limit = world.value(BE, QUOTA)
     world.parts.cgroups.write(BE, QUOTA, UNLIMITED)
     world.host.deliver()
-    for _ in range(len(world.engine.rewritten._path_of) + 1):
+    for _ in range(len(world.engine.rewritten._place_of) + 1):
         world.answer()
     assert world.value(BE, QUOTA) == limit and not world.written

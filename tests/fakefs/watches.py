@@ -63,30 +63,32 @@ class DirectoryWatch:
 
 
 class WriteWatch:
-    """Inotify on files that are written."""
+    """Inotify on files that are written. A directory that is made anew is not watched."""
 
     def __init__(self, host: FakeHost, on_event: Callable[[str, str], None]) -> None:
         self._host = host
         self._on_event = on_event
-        self._watched: set[str] = set()
+        self._watched: dict[str, Directory] = {}
         host.on_write.append(self._on_write)
 
     def add(self, directory: str) -> None:
         self._host.faults.check("watch", directory)
         with named(directory):
-            if not isinstance(resolve(self._host.root, directory), Directory):
+            node = resolve(self._host.root, directory)
+            if not isinstance(node, Directory):
                 raise refuse(errno.ENOTDIR)
-            self._watched.add(directory)
+            self._watched[directory] = node
 
     def remove(self, directory: str) -> None:
-        self._watched.discard(directory)
+        self._watched.pop(directory, None)
 
     def close(self) -> None:
         self._watched.clear()
 
     def _on_write(self, path: str) -> None:
         directory, _, name = path.rpartition("/")
-        if directory in self._watched:
+        node = self._watched.get(directory)
+        if node is not None and node is resolve(self._host.root, directory):
             self._host.machine.events.append(lambda: self._tell(directory, name))
 
     def _tell(self, directory: str, name: str) -> None:
