@@ -28,7 +28,7 @@ LOOK_S = 0.5
 
 
 class Firing(msgspec.Struct, frozen=True):
-    """Return whether a feature that is armed would choose a victim now. ``percent``: in use."""
+    """Feature that is armed, and whether it would choose a victim now. ``percent``: in use."""
 
     name: str
     would_fire: bool

@@ -26,6 +26,7 @@ AGAIN_S = 30.0
 SHOWN = 8
 _PATH = f"/openapi/v3/apis/{NODE_SLOS.api_version}"
 _KIND = "x-kubernetes-group-version-kind"
+_KEEPS = "x-kubernetes-preserve-unknown-fields"
 
 
 class Definitions:
@@ -79,7 +80,8 @@ def _lacking(info: mi.Type, schema: Mapping[str, Any], path: str) -> Iterator[st
         for field in info.fields:
             inner = f"{path}.{field.encode_name}"
             if field.encode_name not in properties:
-                yield inner
+                if schema.get(_KEEPS) is not True:
+                    yield inner
             else:
                 yield from _lacking(field.type, _object(properties[field.encode_name]), inner)
 

@@ -278,12 +278,12 @@ class Rdt(msgspec.Struct, frozen=True):
     rmids_taken: int = 0
     """How many groups there are beside those in which koordlet counts pods."""
     rmids_of_group: int | None = None
-    """Return how many of them a control group has for itself and its monitor groups, where they
+    """Number of them that a control group has for itself and its monitor groups, where they
     cannot be lent to others (Arm's MPAM)."""
     mbm_groups: int | None = None
     """Most groups whose memory traffic can be counted at a time; None: that of all."""
     mbm_on_mkdir: bool = True
-    """Return whether a new group gets counters of memory traffic, as long as there are some."""
+    """Whether a new group gets counters of memory traffic, as long as there are some."""
     vendor: str = ""
     """Of the CPU: ``GenuineIntel``, ``AuthenticAMD`` ..., empty when unknown."""
 

@@ -224,7 +224,7 @@ class HookRow(msgspec.Struct, frozen=True):
 
 
 class Action(msgspec.Struct, frozen=True):
-    """Return what one hook would do to one subject.
+    """Effect that one hook would have on one subject.
 
     ``kind``: ``setting``, ``env``, ``mount``, ``device``, ``group``, or ``note`` (it does nothing,
     and says why) and ``failed``. ``stages``: at which a runtime would get it; settings and groups
