@@ -22,7 +22,7 @@ from koordlet.kernel.resctrl import (
 
 
 class Divisible(NamedTuple):
-    """Parts that resctrl can divide and groups that it can count here; see ``Rdt`` for the fields."""
+    """Resources that resctrl can divide and count here; see ``Rdt`` for the fields."""
 
     l3_masks: Mapping[int, int] = {}
     l3_lines: tuple[str, ...] = ("L3",)

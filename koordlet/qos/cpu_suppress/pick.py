@@ -10,6 +10,10 @@ from koordlet.decision.snapshot import Cpu, Node, Pod
 from koordlet.protocol.cpuset import CPUSet
 from koordlet.protocol.qos import QoSClass
 
+ALIKE = 1078 / 1024
+"""Capacities that differ by less are of one kind of core: of those, too, some clock up higher. The
+kernel's scheduler has the same margin."""
+
 
 class Pools(msgspec.Struct, frozen=True):
     """CPUs that BE may be given: ``lsr`` those LSR pods are pinned to, ``shared`` the others."""
@@ -70,10 +74,12 @@ def pick(pool: Sequence[Cpu], count: int) -> tuple[int, ...]:
     if len(pool) < count or count <= 0:
         return ()
     slowest = min(cpu.capacity for cpu in pool)
-    slow = [cpu for cpu in pool if cpu.capacity == slowest]
-    if len(slow) < len(pool):
+    slow: list[Cpu] = []
+    rest: list[Cpu] = []
+    for cpu in pool:
+        (slow if cpu.capacity <= ALIKE * slowest else rest).append(cpu)
+    if rest:
         few = min(count, len(slow))
-        rest = [cpu for cpu in pool if cpu.capacity > slowest]
         return (*pick(slow, few), *pick(rest, count - few))
     buckets = _buckets(pool)
     picked: list[int] = []

@@ -95,6 +95,11 @@ def test_isolated_cpus_are_nobodys_and_slower_cores_come_first() -> None:
     )
     assert set(pick(cpus, 2)) < {1, 4, 6} and set(pick(cpus, 4)) > {1, 4, 6}
     assert len(set(pick(cpus, 8))) == 8 and pick(cpus, 9) == ()
+    # Cores of one kind differ a little by how far they clock up.
+    favoured = tuple(
+        msgspec.structs.replace(cpu, capacity=1024 - 4 * (cpu.id // 4)) for cpu in EIGHT.cpus
+    )
+    assert pick(favoured, 4) == pick(EIGHT.cpus, 4)
     isolated = NodeCpus(isolated=frozenset({6, 7}))
     machine = msgspec.structs.replace(node(8), cpus=isolated)
     assert full_set(pools(machine, [])) == frozenset(range(6))
