@@ -31,6 +31,8 @@ class LimitWriter:
     def __init__(self, release: str) -> None:
         self._nonblock = knows_nonblock(release)
         self._pool: ThreadPoolExecutor | None = None
+        self._waiting: list[Future[None]] = []
+        """Writes whose caller has gone on."""
 
     def write(self, path: str, data: bytes) -> None:
         """Return as soon as the file has the value. Raises OSError, and that with EAGAIN where the
@@ -40,15 +42,22 @@ class LimitWriter:
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(THREADS, "koordlet-limits")
+        self._waiting = [each for each in self._waiting if not each.done()]
+        if len(self._waiting) >= THREADS:
+            raise _not_taken(path)
         before = _read(path)
         future: Future[None] = self._pool.submit(_write, path, data)
         try:
             future.result(WAIT_S)
         except NotDoneError:
-            future.cancel()
+            if not future.cancel():
+                self._waiting.append(future)
             if _read(path) == before:
-                text = "the kernel reclaims memory before it takes the limit"
-                raise OSError(errno.EAGAIN, text, path) from None
+                raise _not_taken(path) from None
+
+
+def _not_taken(path: str) -> OSError:
+    return OSError(errno.EAGAIN, "the kernel reclaims memory before it takes the limit", path)
 
 
 def _write(path: str, data: bytes) -> None:

@@ -6,6 +6,7 @@ import errno
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,27 @@ def test_a_value_that_the_kernel_has_not_taken_yet_is_no_success(
         with pytest.raises(OSError, match="reclaims") as caught:
             writer.write(str(file), b"4096")
         assert caught.value.errno == errno.EAGAIN and caught.value.filename == str(file)
+
+
+def test_while_all_threads_wait_for_the_kernel_nobody_else_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: threading.Event
+) -> None:
+    """A turn may have hundreds of limits to write."""
+    monkeypatch.setattr(limits, "_write", slow(release, takes_first=False))
+    file = tmp_path / "memory.limit_in_bytes"
+    file.write_bytes(b"max\n")
+    writer = LimitWriter(OLD)
+    for _ in range(THREADS):
+        with pytest.raises(BlockingIOError):
+            writer.write(str(file), b"4096")
+    monkeypatch.setattr(limits, "WAIT_S", 60.0)
+    with pytest.raises(BlockingIOError):
+        writer.write(str(file), b"4096")
+    release.set()
+    wait(writer._waiting)
+    for _ in range(2 * THREADS):
+        writer.write(str(file), b"8192")
+    assert file.read_bytes() == b"8192"
 
 
 @pytest.mark.parametrize("kernel", [OLD, NEW])
