@@ -271,7 +271,7 @@ def _is_rewrite(turn: Turn, key: Key, found: Value, merged: Merged | None = None
     settings = [claim.setting for claim in merged.agreed] if merged is not None else []
     known: set[Value | None] = {entry.original.value}
     known.update(value for each in settings for value in (each.raises, each.without))
-    price = cost(*key, found, known, turn.time - entry.original.since)
+    price = cost(*key, found, known, _age_s(turn, key))
     if price is None:
         return False
     budget = after_one(state.rewrites, turn.now, price)
@@ -282,8 +282,14 @@ def _is_rewrite(turn: Turn, key: Key, found: Value, merged: Merged | None = None
 
 
 def _writer(turn: Turn, key: Key, found: Value) -> str:
+    return likely(*key, found, _age_s(turn, key))
+
+
+def _age_s(turn: Turn, key: Key) -> float:
+    """Seconds since our first write; infinite where nobody knows, as after a clock was set back."""
     entry = turn.files.entries.get(key)
-    return likely(*key, found, math.inf if entry is None else turn.time - entry.original.since)
+    age_s = math.inf if entry is None else turn.time - entry.original.since
+    return age_s if age_s >= 0 else math.inf
 
 
 def _answer_conflict(turn: Turn, key: Key, path: str, found: Value, state: State) -> bool:

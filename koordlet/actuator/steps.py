@@ -10,6 +10,7 @@ from typing import NamedTuple
 from koordlet.actuator.files import FAILURES
 from koordlet.actuator.merge import Key
 from koordlet.actuator.order import Step
+from koordlet.actuator.rewrites import NEW
 from koordlet.decision.metrics import BUCKETS_MS
 from koordlet.decision.resource import Resource, Value
 from koordlet.kernel.cgroup.cgroups import Unsupported
@@ -124,8 +125,8 @@ def _read_back(
 ) -> Done | Failed:
     """Return what the kernel holds. ``write``: writes ``value`` once more.
 
-    What the kernel makes of a value it makes of it each time; what somebody else wrote between our
-    write and our reading is gone after the next one.
+    What the kernel makes of a value it makes of it each time, and never what a new cgroup has;
+    what somebody else wrote between our write and our reading is gone after the next one.
     """
     try:
         last = knobs.read(*key)
@@ -139,7 +140,7 @@ def _read_back(
                 return Failed(error, touched=True)
             before, last = last, knobs.read(*key)
             if last == before:
-                return Done(last)
+                return Done(last, is_settled=last not in NEW.get(key.resource, ()))
         return Done(last, is_settled=knobs.equal(key.resource, value, last))
     except FAILURES as error:
         return Failed(error, touched=True)

@@ -131,6 +131,15 @@ def test_other_values_and_other_places_are_conflicts(
     assert world.actuator.conflicts()
 
 
+def test_a_clock_that_is_set_back_makes_no_new_cgroup_of_an_old_one(world: World) -> None:
+    world.want("be", (SCOPE, QUOTA, 50_000))
+    world.now += 60
+    world.cgroups.write(SCOPE, QUOTA, 70_000)
+    (key,) = [key for _, key in world.actuator.claims()]
+    world.actuator.look_again([key], now=world.now, time=world.now - 3600)
+    assert world.actuator.conflicts()
+
+
 def test_nobody_sets_up_a_class_while_koordlet_starts(world: World) -> None:
     want = (BE, QUOTA, 50_000)
     world.want("be", want)
@@ -213,6 +222,8 @@ def test_a_look_at_what_was_just_written_leaves_other_files_alone(world: World) 
         (QUOTA, 50_000, (UNLIMITED,)),
         (MIN, 64 << 20, (0,)),
         (SHARES, 4096, (1024,)),
+        (QUOTA, 50_000, (UNLIMITED, UNLIMITED)),
+        (Resource.CPUSET_CPUS, "0", ("", "", "")),
         (QUOTA, 50_000, (UNLIMITED, 70_000)),
         (QUOTA, 50_000, (UNLIMITED, 70_000, UNLIMITED)),
     ],
