@@ -41,6 +41,7 @@ PROPERTY: Mapping[Resource, str] = {
 cgroups beside and below."""
 WEIGHT: Mapping[Resource, str] = {Resource.CPU_SHARES: "CPUWeight"}
 """What kubelet sends itself of its slices, and is told of other units on cgroup v2."""
+_FLOORS = frozenset((Resource.MEMORY_MIN, Resource.MEMORY_LOW))
 _TOLD = Why("systemd.told", "told to systemd, which writes the unit's files again at any time")
 _TAKEN_BACK = Why("systemd.taken-back", "no owner wants it any more")
 _NAME = {**PROPERTY, **WEIGHT}
@@ -77,15 +78,17 @@ class Told:
         """Properties by unit and name."""
         self.last: dict[tuple[str, str], int] = {}
         """Value of each that systemd has from us for sure."""
+        self.is_lost = False
+        """Whether what systemd knew before an earlier run is not known."""
         try:
             with open(path, "rb") as file:
                 found = msgspec.json.decode(file.read(), type=_File)
         except (FileNotFoundError, NotADirectoryError):
             return
         except UNREADABLE as error:
-            log.warning(
-                "damaged; properties of units stay as they are", path=path, error=str(error)
-            )
+            text = "damaged: what systemd knew before is lost, and counts as no limit"
+            log.warning(text, path=path, error=str(error))
+            self.is_lost = True
             return
         if found.boot_id == boot_id:
             self._index(found.properties)
@@ -192,7 +195,7 @@ def _set(units: UnitProperties, told: Told, wants: Sequence[Want], time: float) 
     try:
         found = units.get(unit, [want.name for want in wants])
         new = [
-            Property(want.cgroup, unit, want.name, found[want.name])
+            Property(want.cgroup, unit, want.name, _original(told, want, found[want.name]))
             for want in wants
             if _is_others(told, want, found[want.name])
         ]
@@ -209,6 +212,12 @@ def _set(units: UnitProperties, told: Told, wants: Sequence[Want], time: float) 
         text = describe(error, f"systemd unit {unit}")
         return [_outcome(w.cgroup, w.name, w.told, Result.REFUSED, time, text) for w in wants]
     return [_outcome(w.cgroup, w.name, w.told, Result.WRITTEN, time) for w in changed]
+
+
+def _original(told: Told, want: Want, found: int) -> int:
+    if told.is_lost and (want.unit, want.name) not in told.properties:
+        return 0 if want.resource in _FLOORS else INFINITY
+    return found
 
 
 def _is_others(told: Told, want: Want, found: int) -> bool:

@@ -350,6 +350,16 @@ def test_what_somebody_told_systemd_since_is_what_goes_back(world: World) -> Non
     assert told(world) == 7_000_000
 
 
+def test_with_a_damaged_record_our_own_value_is_no_original(world: World) -> None:
+    started(world)
+    world.stop()
+    Path(path_beside(str(world.directory / "state/journal"))).write_bytes(b"{")
+    started(world)
+    assert told(world) == world.value(BE, QUOTA) * 10
+    world.views.restore(dry_run=False)
+    assert told(world) == 2**64 - 1
+
+
 def test_a_record_that_cannot_be_read_stops_nothing_else(world: World) -> None:
     record = Path(path_beside(str(world.directory / "state/journal")))
     record.parent.mkdir(exist_ok=True)
