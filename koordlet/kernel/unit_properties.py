@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import errno
+import socket
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,6 +21,7 @@ INFINITY = 2**64 - 1
 WITHIN_S = 2.0
 """Seconds that systemd has for one answer; a reload of hundreds of units takes longer."""
 
+_MOST_TEXT = 200
 _BUS = "org.freedesktop.systemd1"
 _MANAGER = "/org/freedesktop/systemd1"
 _INTERFACE_OF = {
@@ -36,7 +39,8 @@ def missing(host: Host) -> str:
 
 
 class UnitProperties(Protocol):
-    """Raises OSError, with the unit for a file name, for all that may go wrong."""
+    """Raises OSError, with the unit for a file name, for all that may go wrong; FileNotFoundError
+    where systemd has no such unit, and only then."""
 
     def get(self, unit: str, names: Sequence[str]) -> dict[str, int]:
         """Values that systemd knows, whatever the cgroup's files hold."""
@@ -57,13 +61,13 @@ class BusUnitProperties:
         self._connection: DBusConnection | None = None
 
     def get(self, unit: str, names: Sequence[str]) -> dict[str, int]:
-        (path,) = self._call(unit, _MANAGER, f"{_BUS}.Manager", "LoadUnit", "s", (unit,))
+        (path,) = self._call(unit, _MANAGER, f"{_BUS}.Manager", "LoadUnit", "s", (unit,), "o")
         interface = _INTERFACE_OF[unit.rpartition(".")[2]]
         found = {}
         for name in names:
             words = (interface, name)
             properties = "org.freedesktop.DBus.Properties"
-            ((kind, value),) = self._call(unit, path, properties, "Get", "ss", words)
+            ((kind, value),) = self._call(unit, path, properties, "Get", "ss", words, "v")
             if kind != "t":
                 raise OSError(errno.EPROTO, f"{name} is of type {kind}, not t", unit)
             found[name] = value
@@ -72,7 +76,7 @@ class BusUnitProperties:
     def set(self, unit: str, values: Mapping[str, int]) -> None:
         properties = [(name, ("t", value)) for name, value in values.items()]
         words = (unit, True, properties)
-        self._call(unit, _MANAGER, f"{_BUS}.Manager", "SetUnitProperties", "sba(sv)", words)
+        self._call(unit, _MANAGER, f"{_BUS}.Manager", "SetUnitProperties", "sba(sv)", words, "")
 
     def close(self) -> None:
         if self._connection is not None:
@@ -80,14 +84,21 @@ class BusUnitProperties:
             self._connection = None
 
     def _call(
-        self, unit: str, path: str, interface: str, method: str, signature: str, words: Any
+        self,
+        unit: str,
+        path: str,
+        interface: str,
+        method: str,
+        signature: str,
+        words: Any,
+        expected: str,
     ) -> Any:
+        """``expected``: signature of the answer."""
         from jeepney import DBusAddress, HeaderFields, MessageType, new_method_call
-        from jeepney.io.blocking import open_dbus_connection
 
         try:
             if self._connection is None:
-                self._connection = open_dbus_connection("SYSTEM", auth_timeout=WITHIN_S)
+                self._connection = _connected()
             address = DBusAddress(path, bus_name=_BUS, interface=interface)
             message = new_method_call(address, method, signature, words)
             answer = self._connection.send_and_get_reply(message, timeout=WITHIN_S)
@@ -97,13 +108,34 @@ class BusUnitProperties:
         except OSError as error:
             self.close()
             text = f"D-Bus: {error.strerror or error}"
-            raise OSError(error.errno or errno.EIO, text, unit) from error
+            # No bus is not "no such unit".
+            code = error.errno if error.errno != errno.ENOENT else errno.ENOTCONN
+            raise OSError(code or errno.EIO, text, unit) from error
         except Exception as error:  # the library's own, for a bus that speaks otherwise
             self.close()
             raise OSError(errno.EPROTO, f"D-Bus: {type(error).__name__}: {error}", unit) from error
         if answer.header.message_type is MessageType.error:
             if answer.header.fields.get(HeaderFields.error_name) == f"{_BUS}.NoSuchUnit":
                 raise FileNotFoundError(errno.ENOENT, "systemd knows no such unit", unit)
-            text = " ".join(str(each)[:200] for each in answer.body) or "an error without a text"
-            raise OSError(errno.EINVAL, f"systemd: {text}", unit)
+            text = " ".join(str(each) for each in answer.body) or "an error without a text"
+            raise OSError(errno.EINVAL, f"systemd: {text[:_MOST_TEXT]}", unit)
+        if answer.header.fields.get(HeaderFields.signature, "") != expected:
+            raise OSError(errno.EPROTO, f"D-Bus: no such answer to {method} is known", unit)
         return answer.body
+
+
+def _connected() -> DBusConnection:
+    from jeepney.bus import get_bus
+    from jeepney.io.blocking import DBusConnection, prep_socket
+
+    bus = prep_socket(get_bus("SYSTEM"), timeout=WITHIN_S)
+    # The library waits without end for the answer to its first message.
+    impatience = threading.Timer(WITHIN_S, bus.shutdown, (socket.SHUT_RDWR,))
+    impatience.start()
+    try:
+        return DBusConnection(bus)
+    except Exception:
+        bus.close()
+        raise
+    finally:
+        impatience.cancel()
