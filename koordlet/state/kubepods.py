@@ -249,6 +249,9 @@ class KubepodsSource:
         if self._roles[cgroup] is _Role.POD:
             self._list_containers(cgroup, names)
             return
+        if self._roles[cgroup] is _Role.SCOPE:
+            self._know_inner(cgroup, _join(cgroup, INNER) if INNER in names else None)
+            return
         for name in names:
             self._found(cgroup, name)
 
@@ -263,13 +266,14 @@ class KubepodsSource:
     def _add_container(self, pod: str, path: str, name: str) -> None:
         container = container_id_of(name)
         known = self._facts[pod].containers
-        if container is None or any(each.cgroup == path for each in known):
+        if container is None:
             return
-        if len(known) >= MAX_CONTAINERS:
-            self._crowded[pod] = self._crowded.get(pod, 0) + 1
-        else:
+        if not any(each.cgroup == path for each in known):
+            if len(known) >= MAX_CONTAINERS:
+                self._crowded[pod] = self._crowded.get(pod, 0) + 1
+                return
             self._set_containers(pod, (*known, ContainerFacts(id=container, cgroup=path)))
-            self._enter_scopes(pod)
+        self._enter_scope(path)
 
     def _list_containers(self, pod: str, names: list[str]) -> None:
         """Those that were known stay in their order; others follow."""
@@ -284,14 +288,13 @@ class KubepodsSource:
             self._crowded[pod] = len(every) - MAX_CONTAINERS
         if every[:MAX_CONTAINERS] != known:
             self._set_containers(pod, every[:MAX_CONTAINERS])
-        self._enter_scopes(pod)
+        for container in every[:MAX_CONTAINERS]:
+            self._enter_scope(container.cgroup or "")
 
-    def _enter_scopes(self, pod: str) -> None:
-        """Look for what crun makes in them, which may be made a moment later."""
-        for each in self._facts[pod].containers:
-            cgroup = each.cgroup or ""
-            if cgroup.endswith(".scope") and cgroup not in self._roles:
-                self._enter(cgroup, _Role.SCOPE)
+    def _enter_scope(self, cgroup: str) -> None:
+        """Look for what crun makes in it, which may be made a moment later."""
+        if cgroup.endswith(".scope"):
+            self._enter(cgroup, _Role.SCOPE)
 
     def _know_inner(self, scope: str, inner: str | None) -> None:
         pod = scope.rpartition("/")[0]

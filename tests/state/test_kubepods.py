@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import random
 
 import pytest
 
+from koordlet.decision.facts import PodFacts
 from koordlet.kernel.cgroup.kubepods import Driver, Kubepods
 from koordlet.protocol.qos import KubeQoS, QoSClass
 from koordlet.state.kubepods import MAX_CONTAINERS, KubepodsSource
@@ -68,6 +70,46 @@ def test_pods_and_containers_come_and_go(world: World) -> None:
     world.host.remove_cgroup(groups.pod)
     world.host.deliver()
     assert source.pods() == ()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_comes_and_goes_is_found_as_by_a_fresh_look(seed: int) -> None:
+    """Containers in crun's layout among them: cgroups made anew by their old names, too."""
+    dice, world = random.Random(seed), make_world("v2")
+    pods = [
+        f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{n}.slice" for n in "12"
+    ]
+    scopes = [f"{pod}/crio-{name * 64}.scope" for pod in pods for name in "ab"]
+    every = [*pods, *scopes, *(f"{scope}/container" for scope in scopes)]
+    source = started(world)
+    for _ in range(120):
+        chosen = dice.choice(every)
+        if world.host.exists(f"{world.layout.v2}/{chosen}") and dice.random() < 0.6:
+            for each in sorted(every, reverse=True):
+                if each.startswith(chosen) and world.host.exists(f"{world.layout.v2}/{each}"):
+                    world.host.remove_cgroup(each)
+        else:
+            world.host.make_cgroup(chosen)
+        if dice.random() < 0.5:
+            world.host.deliver()
+            fresh = started(world)
+            assert set(map(_seen, source.pods())) == set(map(_seen, fresh.pods()))
+            fresh.stop()
+
+
+def _seen(pod: PodFacts) -> object:
+    return pod.uid, frozenset((each.id, each.cgroup, each.inner) for each in pod.containers)
+
+
+def test_an_inner_cgroup_is_found_by_the_rescan_where_events_are_lost(world: World) -> None:
+    made = world.host.make_pod("systemd", "burstable", UID, [HASH], "cri-o")
+    scope = f"{made.pod}/crio-{HASH}.scope"
+    world.host.faults.add(f"*{scope}", op="watch", errno=errno.ENOSPC, times=None)
+    source = started(world)
+    world.host.make_cgroup(f"{scope}/container")
+    world.host.deliver()
+    source.rescan()
+    assert source.pods()[0].containers[0].inner == f"{scope}/container"
 
 
 @pytest.mark.parametrize("root", ["kubepods", "kubepods.slice"])
