@@ -63,8 +63,8 @@ def _capacities(host: Host, sys_root: str) -> dict[int, int]:
     """Compute capacity by CPU, where the kernel tells it (arm64, and x86 since 6.13), else by the
     kinds of cores of a hybrid processor; empty where all are alike."""
     base = f"{sys_root}/devices/system/cpu"
-    if host.exists(f"{base}/cpu0/cpu_capacity"):
-        online = online_cpus(host, sys_root)
+    online = online_cpus(host, sys_root)
+    if online and host.exists(f"{base}/cpu{min(online)}/cpu_capacity"):
         return {
             cpu: _number(host, f"{base}/cpu{cpu}/cpu_capacity", FULL_CAPACITY) for cpu in online
         }

@@ -113,5 +113,7 @@ def test_isolated_cpus_and_the_kinds_of_cores() -> None:
         1024,
         1024,
     ]
+    without_first = {**files, f"{BASE}/online": "1-2\n", f"{BASE}/cpu1/cpu_capacity": "446\n"}
+    assert [cpu.capacity for cpu in read_topology(DictHost(without_first)).cpus] == [446, 1024]
     plain = read_topology(DictHost({f"{BASE}/online": "0-1\n", f"{BASE}/isolated": "\n"})).cpus
     assert not any(cpu.is_isolated or cpu.capacity < 1024 for cpu in plain)
