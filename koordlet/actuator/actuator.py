@@ -174,7 +174,7 @@ class Actuator:
         self._files.told = {**kept, **{key: (value,) for key, value in values.items()}}
 
     def is_told(self, key: Key, value: Value) -> bool:
-        """Whether systemd writes ``value`` itself, as far as is known."""
+        """Return whether systemd writes ``value`` itself, as far as is known."""
         return self._files.told.get(key) == (value,)
 
     def is_ours(self, cgroup: str, resource: Resource, found: Value) -> bool:

@@ -40,7 +40,7 @@ PROPERTY: Mapping[Resource, str] = {
 """The properties that stand for a limit each. A CPU list would make systemd write those of all
 cgroups beside and below."""
 WEIGHT: Mapping[Resource, str] = {Resource.CPU_SHARES: "CPUWeight"}
-"""What kubelet sends itself of its slices, and is told of other units on cgroup v2."""
+"""Property that kubelet sets of its slices itself; told of other units on cgroup v2."""
 _FLOORS = frozenset((Resource.MEMORY_MIN, Resource.MEMORY_LOW))
 _TOLD = Why("systemd.told", "told to systemd, which writes the unit's files again at any time")
 _TAKEN_BACK = Why("systemd.taken-back", "no owner wants it any more")
@@ -79,7 +79,7 @@ class Told:
         self.last: dict[tuple[str, str], int] = {}
         """Value of each that systemd has from us for sure."""
         self.is_lost = False
-        """Whether what systemd knew before an earlier run is not known."""
+        """The values that systemd knew before an earlier run are not known any more."""
         try:
             with open(path, "rb") as file:
                 found = msgspec.json.decode(file.read(), type=_File)

@@ -72,7 +72,7 @@ class PodFacts(msgspec.Struct, frozen=True):
     annotations: Mapping[str, str] | None = None
     resources: Resources | None = None
     requested: Mapping[Resource, Value] | None = None
-    """What kubelet asked the runtime for as a whole, overhead included."""
+    """Amounts that kubelet asked the runtime for as a whole, overhead included."""
     host_network: bool | None = None
     ips: tuple[str, ...] | None = None
     runtime_handler: str | None = None

@@ -182,8 +182,8 @@ class Pod(msgspec.Struct, frozen=True):
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
     resources: Resources = Resources()
     requested: Mapping[Resource, Value] = msgspec.field(default_factory=dict)
-    """What kubelet asked the runtime for as a whole, overhead included; empty: nobody has seen
-    it."""
+    """Amounts that kubelet asked the runtime for as a whole, overhead included; empty: nobody has
+    seen them."""
     pinned_cpus: CPUSet | None = None
     """CPUs of annotation ``scheduling.koordinator.sh/resource-status``."""
     on_binding_node: bool = False
@@ -283,7 +283,7 @@ class Rdt(msgspec.Struct, frozen=True):
     mbm_groups: int | None = None
     """Most groups whose memory traffic can be counted at a time; None: that of all."""
     mbm_on_mkdir: bool = True
-    """Whether a new group gets counters of memory traffic, as long as there are some."""
+    """A new group gets counters of memory traffic, as long as there are some."""
     vendor: str = ""
     """Of the CPU: ``GenuineIntel``, ``AuthenticAMD`` ..., empty when unknown."""
 

@@ -14,9 +14,9 @@ _SHARES_OF_A_CPU = 1024
 
 
 def request_of(pod: Pod) -> Request:
-    """As reported, else as kubelet told the runtime of the pod as a whole (KEP-2837), else the sum
-    of what it asked for its containers. A runtime hears of memory limits alone, which a Guaranteed
-    pod requests too."""
+    """Return the request as reported, else as kubelet told the runtime of the pod as a whole
+    (KEP-2837), else the sum of what it asked for its containers. A runtime hears of memory limits
+    alone, which a Guaranteed pod requests too."""
     reported = pod.resources
     cpu, memory = reported.request_cpu_milli, reported.request_memory_bytes
     if pod.kube_qos is KubeQoS.BEST_EFFORT:
