@@ -224,9 +224,10 @@ def _is_others(told: Told, want: Want, found: int) -> bool:
     """Return whether ``found`` is what goes back one day: what systemd knew before us, or what
     somebody has told it since."""
     place = want.unit, want.name
-    if place not in told.properties:
+    ours = told.properties.get(place)
+    if ours is None:
         return True
-    return place in told.last and found not in (told.last[place], want.told)
+    return place in told.last and found not in (told.last[place], want.told, ours.original)
 
 
 def _give_back(
