@@ -149,7 +149,8 @@ class Host(Protocol):
 
     def watch_writes(self, on_event: Callable[[str, str], None]) -> DirectoryWatch:
         """The same for files directly in a directory that somebody writes, this process included.
-        What the kernel changes by itself is no write."""
+        What the kernel changes by itself is no write, but for files of which it tells each change
+        (``memory.events``)."""
         ...
 
     def psi_trigger(self, path: str, trigger: str, on_fire: Callable[[], None]) -> Watch:

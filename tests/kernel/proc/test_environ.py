@@ -11,7 +11,7 @@ from koordlet_fakefs import FakeHost
 from koordlet.decision.resource import Resource
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import detect
-from koordlet.kernel.proc.environ import MAX_PROCESSES, first_environment
+from koordlet.kernel.proc.environ import MAX_CGROUPS, MAX_PROCESSES, first_environment
 
 
 def test_the_first_process_counts() -> None:
@@ -37,6 +37,20 @@ def test_a_process_one_cgroup_deeper_counts_where_there_is_none_in_the_cgroup() 
     host.make_cgroup("crio-1.scope/container")
     host.spawn("crio-1.scope/container").environ = "A=1\0"
     assert first_environment(host, cgroups, "crio-1.scope") == ["A=1", ""]
+
+
+def test_of_many_cgroups_inside_some_are_looked_at() -> None:
+    host = FakeHost("v2")
+    cgroups = Cgroups(host, detect(host))
+    for number in range(MAX_CGROUPS):
+        host.make_cgroup(f"box/{number:03}")
+    host.spawn(f"box/{MAX_CGROUPS - 2:03}").environ = "A=1\0"
+    assert first_environment(host, cgroups, "box") == ["A=1", ""]
+    host.make_cgroup("crowd")
+    for number in range(MAX_CGROUPS):
+        host.make_cgroup(f"crowd/{number:03}")
+    host.spawn(f"crowd/{MAX_CGROUPS - 1:03}").environ = "A=1\0"
+    assert first_environment(host, cgroups, "crowd") is None
 
 
 def test_of_many_processes_some_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
