@@ -100,7 +100,8 @@ class UnitValues:
         except OSError as error:
             self._cannot_read(error)
             return ()
-        if self._job is None and not told.properties:
+        is_idle = self._job is None or self._job.done()
+        if is_idle and all(each.key in held for each in told.properties.values()):
             return ()
         self._done = None
 
