@@ -112,7 +112,10 @@ class UnitValues:
             return self._own_thread().submit(work).result(RESTORE_S)
         except TimeoutError:
             text = f"systemd has not answered within {RESTORE_S:g} s"
-            return not_taken_back(told, held, text, time=time)
+        except Exception as error:  # the isolation boundary: files have gone back without it
+            log.error("systemd was not given back what it knew", exc_info=error)
+            text = f"{type(error).__name__}: {error}"
+        return not_taken_back(told, held, text, time=time)
 
     def close(self) -> None:
         """Close it after what is under way."""

@@ -331,6 +331,20 @@ def test_a_systemd_that_does_not_answer_leaves_a_restore_incomplete(
     assert not report.complete and recorded(world) and world.value(BE, QUOTA) == UNLIMITED
 
 
+def test_a_defect_of_ours_leaves_a_restore_incomplete_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(world)
+
+    def missing(unit: str, values: object) -> None:
+        raise ModuleNotFoundError("No module named 'jeepney'")
+
+    monkeypatch.setattr(world.host.systemd, "set", missing)
+    report = world.views.restore(dry_run=False)
+    (failed,) = [each for each in report.values if each.result == "failed"]
+    assert "jeepney" in failed.why and recorded(world)
+
+
 def test_a_pause_of_one_gives_back_its_own_alone(tmp_path: Path) -> None:
     qos = "[slo.resourceQOSStrategy.beClass.cpuQOS]\nenable = true\ngroupIdentity = -1\n"
     world = with_service(tmp_path, qos + THROUGH)
