@@ -168,8 +168,10 @@ class UnitValues:
             outcomes = job.result()
             self._problems.pop(PART, None)
         except Exception as error:  # the isolation boundary: files are written without it
-            log.error("systemd was not told", exc_info=error)
-            self._problems[PART] = f"{type(error).__name__}: {error}"
+            text = f"{type(error).__name__}: {error}"
+            if self._problems.get(PART) != text:  # it is tried every few seconds
+                log.error("systemd was not told", exc_info=error)
+            self._problems[PART] = text
             return ()
         refused = {outcome.key for outcome in outcomes if outcome.written is None}
         done = self._done or ()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+import structlog
 from koordlet_fakefs.background import AtOnce
 
 from koordlet.actuator.outcome import Outcome
@@ -329,6 +330,18 @@ def test_a_systemd_that_does_not_answer_leaves_a_restore_incomplete(
     (failed,) = [each for each in report.values if each.result == "failed"]
     assert failed.path == f"{PROPERTY} of systemd unit {UNIT}" and "within 0 s" in failed.why
     assert not report.complete and recorded(world) and world.value(BE, QUOTA) == UNLIMITED
+
+
+def test_a_defect_of_ours_is_logged_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(unit: str, names: object) -> None:
+        raise ModuleNotFoundError("No module named 'jeepney'")
+
+    monkeypatch.setattr(world.host.systemd, "get", missing)
+    with structlog.testing.capture_logs() as logs:
+        started(world)
+        world.run(4 * EVERY_S)
+    assert [each["event"] for each in logs].count("systemd was not told") == 1
+    assert "jeepney" in world.parts.problems[PART] and world.value(BE, QUOTA) != UNLIMITED
 
 
 def test_a_defect_of_ours_leaves_a_restore_incomplete_too(
