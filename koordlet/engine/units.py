@@ -174,8 +174,9 @@ class UnitValues:
             self._problems[PART] = text
             return ()
         refused = {outcome.key for outcome in outcomes if outcome.written is None}
-        done = self._done or ()
-        actuator.told({w.key: w.value for w in done if w.key not in refused}, refused)
+        if self._done is not None:  # else some went back meanwhile, and nobody knows which
+            known = {w.key: w.value for w in self._done if w.key not in refused}
+            actuator.told(known, refused)
         before, self._news = self._news, {o.key: signature(o) for o in outcomes}
         return tuple(o for o in outcomes if is_news(o, before.get(o.key)))
 

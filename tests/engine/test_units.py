@@ -254,10 +254,13 @@ class Slow(AtOnce):
         return future
 
 
+@pytest.mark.parametrize("pauses_at", [None, 20, 21, 22, 23, 24])
 def test_what_systemd_is_being_told_is_no_conflict_either(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pauses_at: int | None
 ) -> None:
-    world = World(tmp_path, suppress() + NO_ALARMS + THROUGH, "v2")
+    """Also while another value of the unit goes back."""
+    qos = "[slo.resourceQOSStrategy.beClass.cpuQOS]\nenable = true\ngroupIdentity = -1\n"
+    world = World(tmp_path, suppress() + NO_ALARMS + qos + THROUGH, "v2")
     at_once = world.host.background
     monkeypatch.setattr(
         world.host, "background", lambda name: Slow() if name == PART else at_once(name)
@@ -269,6 +272,8 @@ def test_what_systemd_is_being_told_is_no_conflict_either(
     for step in range(40):
         world.processes["service"].demand_cores = 0.5 + step % 7 * 0.2
         world.run(1)
+        if step == pauses_at:
+            world.views.pause(("cpu-qos",), (), for_s=None, reason="", by="test")
         world.host.systemd.realize(SERVICE)
     assert not world.parts.actuator.conflicts()
     world.stop()
