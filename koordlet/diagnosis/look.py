@@ -1,8 +1,8 @@
-"""The store as a diagnosis reads it: the newest values at an instant, or the worst around it."""
+"""The store as a diagnosis reads it at an instant."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from koordlet.admin import series
@@ -15,9 +15,11 @@ from koordlet.tsdb.store import Store
 FRESH_S = 25.0
 """A value may be so old: pressure and waits are collected every 10 s, and a round may be missed."""
 _ROUND_S = 0.5
-AROUND_S = 30.0
+_MEAN_S = 10.0
+"""Waits are looked at for so long, as the pressure of the kernel: those of a second say little."""
+AROUND_S = 60.0
 """Seconds before and after an instant of the past in which somebody suffered who is said to suffer
-then."""
+then. Who reads 03:12 somewhere means any second of that minute."""
 _IDENTITY = {
     metric.kind: metric
     for metric in (
@@ -30,32 +32,40 @@ _IDENTITY = {
 
 
 class Look(NamedTuple):
-    """``until``: unix seconds, the end of the time that is looked at."""
+    """``until``: the instant, in unix seconds."""
 
     store: Store
     until: float
-    window_s: float = FRESH_S
-    how: Aggregate = Aggregate.LAST
     pause: Pause = no_pause
 
-    def of(self, metric: Metric, match: Mapping[str, str]) -> dict[tuple[str, ...], float]:
+    def newest(self, metric: Metric, match: Mapping[str, str]) -> dict[tuple[str, ...], float]:
         """Return it by the values of its labels. Raises InvalidError."""
-        return _by_labels(metric, self._series(metric, match))
+        found = self._series(metric, match, FRESH_S, Aggregate.LAST)
+        return {_labels(metric, each): each.value for each in found}
 
-    def of_one_round(
-        self, metric: Metric, match: Mapping[str, str]
-    ) -> dict[tuple[str, ...], float]:
-        """The same; of the newest values only those that are as new as the newest of all: a series
-        that has no sample of that round is over. Raises InvalidError."""
-        found = self._series(metric, match)
-        if self.how is Aggregate.LAST:
-            newest_s = min((each.age_s for each in found), default=0.0)
-            found = tuple(each for each in found if each.age_s <= newest_s + _ROUND_S)
-        return _by_labels(metric, found)
+    def mean(self, metric: Metric) -> dict[tuple[str, ...], float]:
+        """The same, of some seconds. Raises InvalidError."""
+        found = self._series(metric, {}, _MEAN_S, Aggregate.AVG)
+        return {_labels(metric, each): each.value for each in found}
 
-    def _series(self, metric: Metric, match: Mapping[str, str]) -> tuple[SeriesView, ...]:
-        window = series.window_of(self.window_s, self.until)
-        return series.summary(self.store, metric, match, window, self.how, self.pause).series
+    def waits(self, metric: Metric, match: Mapping[str, str]) -> dict[tuple[str, ...], float]:
+        """The mean of some seconds, in which one without a sample waited for nothing, by the
+        values of the labels. A series that has no sample of the newest round is over. Raises
+        InvalidError."""
+        found = self._series(metric, match, _MEAN_S, Aggregate.AVG)
+        newest_s = min((each.age_s for each in found), default=0.0)
+        rounds = max((each.count for each in found), default=1)
+        return {
+            _labels(metric, each): each.value * each.count / rounds
+            for each in found
+            if each.age_s <= newest_s + _ROUND_S
+        }
+
+    def _series(
+        self, metric: Metric, match: Mapping[str, str], window_s: float, how: Aggregate
+    ) -> tuple[SeriesView, ...]:
+        window = series.window_of(window_s, self.until)
+        return series.summary(self.store, metric, match, window, how, self.pause).series
 
     def query(
         self, kind: str, match: Mapping[str, str], window_s: float, aggregate: str, until: float
@@ -66,14 +76,16 @@ class Look(NamedTuple):
         return series.summary(self.store, _IDENTITY[kind], match, window, how, self.pause)
 
 
-def _by_labels(metric: Metric, found: Iterable[SeriesView]) -> dict[tuple[str, ...], float]:
-    return {tuple(each.labels[name] for name in metric.labels): each.value for each in found}
+def _labels(metric: Metric, found: SeriesView) -> tuple[str, ...]:
+    return tuple(found.labels[name] for name in metric.labels)
 
 
 def now(store: Store, time: float, pause: Pause = no_pause) -> Look:
-    return Look(store, time, pause=pause)
+    return Look(store, time, pause)
 
 
-def around(store: Store, time: float, pause: Pause = no_pause) -> Look:
-    """The worst of that half minute and the one before it."""
-    return Look(store, time + AROUND_S, 2 * AROUND_S, Aggregate.MAX, pause)
+def around(store: Store, time: float, pause: Pause = no_pause) -> tuple[Look, ...]:
+    """Looks at the time before and after an instant, the nearest first."""
+    count = int(AROUND_S / _MEAN_S)
+    rounds = sorted(range(1 - count, count + 1), key=abs)
+    return tuple(Look(store, time + each * _MEAN_S, pause) for each in rounds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
 import msgspec
@@ -14,14 +14,13 @@ from koordlet.decision import metrics as k
 from koordlet.decision.metrics import WAITS, Metric, WaitMetrics
 from koordlet.decision.names import shown
 from koordlet.decision.record import PodKind
-from koordlet.diagnosis.look import Look
+from koordlet.diagnosis.look import AROUND_S, Look
 from koordlet.diagnosis.who import Key, Who, unnamed
 from koordlet.drawing.clock import date
 
 LIMIT = "limit"
 """The resource of who is stopped by its own CPU limit."""
 _RESOURCES = {"cpu": "cpu", "mem": "memory", "io": "io"}
-_AROUND_S = 60.0
 _PSI = {"psi_precision": "10", "psi_degree": "some"}
 _WAITS = {each.resource: each for each in WAITS}
 _OWN_LIMIT = "throttled"
@@ -53,29 +52,40 @@ class _Culprit(NamedTuple):
 
 
 def waiting(
-    look: Look,
+    looks: Iterable[Look],
     names: Mapping[Key, Who],
     only: Collection[Key] | None = None,
     past: float | None = None,
 ) -> tuple[WaitingView, ...]:
-    """The worst first. ``only``: of these alone, of any class. ``past``: the instant, where that
-    is not the present of a daemon. Raises InvalidError."""
-    found: list[WaitingView] = []
+    """The worst first, of each the worst look, of equals the first. ``only``: of these alone, of
+    any class. ``past``: the instant, where that is not the present of a daemon. Raises
+    InvalidError."""
+    worst: dict[tuple[Key, str], WaitingView] = {}
     for kind in PodKind:
         keys = {
             key
             for key, who in names.items()
             if key[0] is kind and (who.is_sensitive if only is None else key in only)
         }
-        if keys:
-            found += _of_kind(look, names, kind, keys)
+        for look in looks if keys else ():
+            for each in _of_kind(look, names, kind, keys):
+                subject = (each.kind, each.id), each.resource
+                if subject not in worst or _badness(each) > _badness(worst[subject]):
+                    worst[subject] = each
+    found: Iterable[WaitingView] = worst.values()
     if past is not None:  # `blame` is about the last minute
-        told = f"koordlet report --from {shlex.quote(date(past - _AROUND_S))} --to +2m"
+        told = f"koordlet report --from {shlex.quote(date(past - AROUND_S))} --to +2m"
         found = [
             msgspec.structs.replace(each, advice=told) if _is_blamed(each) else each
             for each in found
         ]
     return tuple(sorted(found, key=lambda each: (-each.percent, each.title)))
+
+
+def _badness(each: WaitingView) -> tuple[float, bool]:
+    """The percentage, and whether it is known because of whom: of the same pressure the waits are
+    seen in one look alone where history is coarse."""
+    return each.percent, bool(each.culprit)
 
 
 def _of_kind(
@@ -84,12 +94,12 @@ def _of_kind(
     kinds = _KINDS[kind]
     stopped = {
         key: ratio
-        for (name,), ratio in look.of(kinds.throttled, {}).items()
+        for (name,), ratio in look.newest(kinds.throttled, {}).items()
         if (key := (kind, name)) in keys and ratio >= THROTTLED_RATIO
     }
     for key, ratio in stopped.items():
         yield _view(key, names, LIMIT, 100 * ratio, _Culprit())
-    pressures = look.of(kinds.psi, _PSI)
+    pressures = look.newest(kinds.psi, _PSI)
     known = {(kind, name) for name, *_ in pressures}
     pressures |= _by_waits(look, kinds, {name for _, name in keys - known})
     for (name, psi, *_), percent in pressures.items():
@@ -106,8 +116,8 @@ def _of_kind(
 def _by_waits(look: Look, kinds: _Kinds, names: Collection[str]) -> dict[tuple[str, ...], float]:
     """Waits for CPUs as a share of the time that tasks wanted to run, where cgroups have no
     pressure (v1). Of who hardly waits at all the share says nothing."""
-    used = look.of(kinds.cpu, {}) if names else {}
-    waits = look.of_one_round(kinds.waits, {}) if names else {}
+    used = look.mean(kinds.cpu) if names else {}
+    waits = look.waits(kinds.waits, {}) if names else {}
     return {
         (name, "cpu"): 100 * ms_per_s / (ms_per_s + 1000 * used.get((name,), 0.0))
         for (name,), ms_per_s in waits.items()
@@ -120,7 +130,7 @@ def _culprit(look: Look, names: Mapping[Key, Who], waits: WaitMetrics, victim: K
     is_pod = victim[0] is PodKind.POD
     metric = waits.pod if is_pod else waits.application
     cells: dict[tuple[str, str], float] = {}
-    for labels, ms_per_s in look.of_one_round(metric, {metric.labels[0]: victim[1]}).items():
+    for labels, ms_per_s in look.waits(metric, {metric.labels[0]: victim[1]}).items():
         named = dict(zip(metric.labels, labels, strict=True))
         cells[named["culprit_kind"], named["culprit"]] = ms_per_s
     whole = sum(cells.values())

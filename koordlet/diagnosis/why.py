@@ -30,6 +30,7 @@ from koordlet.tsdb.store import Store
 
 _OLD_S = 60.0
 """Seconds before the instant after which it is said that nothing was measured."""
+_EVER = float("inf")
 
 
 class Live(NamedTuple):
@@ -80,15 +81,18 @@ def why(
     instant = last_known(left, time) if at is None else at
     live = left.live if at is None else None
     store, log = left.store, left.log
-    look = looks.now(store, instant, pause) if at is None else looks.around(store, instant, pause)
-    names = live.names if live is not None else everybody(look, instant - looks.FRESH_S, instant)
-    ended = evictions(log, instant - DAY_S, instant, MOST_ENDED, pause)
+    look = looks.now(store, instant, pause)
+    seen = (look,) if at is None else looks.around(store, instant, pause)
+    # The log of a dead daemon may be newer than what it has measured.
+    until, end = (_EVER, instant) if at is None else (at, at + looks.AROUND_S)
+    names = live.names if live is not None else everybody(look, instant - looks.FRESH_S, end)
+    ended = evictions(log, instant - DAY_S, max(until, end), MOST_ENDED, pause)
     found = _target(target, names, ended, log, pause)
     keys = None if found.key is None else {found.key}
     is_whole = found.cgroup is None
     past = instant if live is None else None
-    suffering = waiting(look, names, keys, past) if is_whole or keys else ()
-    records = newest_of_files(log, _sought(found.cgroup), says_how_it_is, instant, pause)
+    suffering = waiting(seen, names, keys, past) if is_whole or keys else ()
+    records = newest_of_files(log, _sought(found.cgroup), says_how_it_is, until, pause)
     changed = left.changed if at is None else None
     if changed is not None:
         changed = {file: each for file, each in changed.items() if _is_near(file, found.cgroup)}
@@ -129,7 +133,7 @@ def _target(
     def is_there(header: Header) -> bool:
         return inside(header.cgroup, cgroup)
 
-    if newest_of_files(log, is_there, lambda record: True, float("inf"), pause):
+    if newest_of_files(log, is_there, lambda record: True, _EVER, pause):
         return _Target(f"cgroup {cgroup}", cgroup=cgroup)
     raise NotFoundError(
         f"{target!r} is no pod, no application and no cgroup with a decision; known: "

@@ -50,7 +50,7 @@ def suffering(engine: Engine) -> Callable[[Pause], tuple[WaitingView, ...]]:
     parts = engine.parts
     names = people(parts.state.pods(), parts.state.applications())
     time = parts.host.time()
-    return lambda pause: waiting(look.now(parts.store, time, pause), names)
+    return lambda pause: waiting((look.now(parts.store, time, pause),), names)
 
 
 def ended(engine: Engine) -> Callable[[Pause], tuple[Record, ...]]:

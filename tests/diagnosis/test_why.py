@@ -25,6 +25,7 @@ from koordlet.diagnosis.held import Changed, held
 from koordlet.diagnosis.targets import completed
 from koordlet.diagnosis.waiting import waiting
 from koordlet.diagnosis.who import Who
+from koordlet.diagnosis.why import why
 from koordlet.history.disk import remains
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.proc.files import boot_id
@@ -84,7 +85,7 @@ def test_without_a_daemon(
     assert main([*asked, "--state-dir", str(state)]) == Exit.OK
     told = capsys.readouterr().out
     for line in lines:
-        assert line in told
+        assert line in told, told
 
 
 @pytest.mark.parametrize(
@@ -128,6 +129,19 @@ def test_damaged_history_is_named(
         assert error in capsys.readouterr().err
     assert main(["events", *where]) == Exit.OK
     assert "1 lines of" in capsys.readouterr().err
+
+
+def test_the_last_minute_of_a_dead_daemon_is_in_its_log_alone(tmp_path: Path, state: Path) -> None:
+    """Its store is written once or twice a minute. With ``--at`` all of the minute is meant."""
+    shutil.copytree(state, tmp_path, dirs_exist_ok=True)
+    log = DecisionLog(str(tmp_path / "decisions"))
+    text = "batch/job-9 is ended: late"
+    log.append([Record(END + 30.0, Kind.EVICTION, "memory-evict", Why("r", text), "gone")])
+    log.close()
+    left = remains(str(tmp_path / "tsdb"), str(tmp_path / "decisions"))
+    for at in (None, END):
+        assert why(left, "", END + 3600.0, at).ended[0].why.text == text
+    assert all(each.why.text != text for each in why(left, "", END + 3600.0, START + 60.0).ended)
 
 
 def test_one_half_of_what_was_left(tmp_path: Path, state: Path) -> None:
@@ -202,8 +216,8 @@ def psi(uid: str, percent: float, resource: str = "cpu") -> Sample:
     return POD_PSI, (uid, resource, "10", "some"), percent, 100.0
 
 
-def waited(uid: str, ms_per_s: float) -> Sample:
-    return CPU_WAIT.pod_total, (uid,), ms_per_s, 100.0
+def waited(uid: str, ms_per_s: float, time: float = 100.0) -> Sample:
+    return CPU_WAIT.pod_total, (uid,), ms_per_s, time
 
 
 def cell(kind: str, culprit: str, ms_per_s: float, time: float = 100.0) -> Sample:
@@ -224,6 +238,12 @@ def cell(kind: str, culprit: str, ms_per_s: float, time: float = 100.0) -> Sampl
         ([waited("1", 300.0), (POD_CPU_USAGE, ("1",), 2.0, 100.0)], []),
         ([waited("1", 190.0)], []),
         ([waited("2", 900.0)], []),
+        # A calm second ends it as little as a bad one makes it, and a moment makes no culprit.
+        ([waited("1", 500.0, 98.0), waited("1", 400.0, 99.0), waited("1", 0.0),
+          cell("pod", "2", 400.0, 98.0), cell("pod", "2", 400.0, 99.0), cell("pod", "2", 0.0),
+          cell("self", "", 500.0)],
+         [("cpu", "demo/be-0", 800 / 1300)]),
+        ([waited("1", 0.0, 98.0), waited("1", 0.0, 99.0), waited("1", 500.0)], []),
         ([waited("1", 300.0), psi("1", 3.0)], []),
         ([psi("1", 69.0), cell("pod", "2", 80.0), cell("self", "", 20.0)],
          [("cpu", "demo/be-0", 0.8)]),
@@ -237,8 +257,21 @@ def cell(kind: str, culprit: str, ms_per_s: float, time: float = 100.0) -> Sampl
     ],
 )  # fmt: skip
 def test_who_suffers(samples: list[Sample], found: list[tuple[str, str, float]]) -> None:
-    told = waiting(look.now(filled(samples), 101.0), NAMES)
+    told = waiting((look.now(filled(samples), 101.0),), NAMES)
     assert [(each.resource, each.culprit, each.share) for each in told] == found
+
+
+def test_the_worst_of_the_minute_with_its_culprit() -> None:
+    """Seconds that were bad for different reasons are not mixed."""
+    samples = [
+        *(waited("1", 400.0, 100.0 + each) for each in range(10)),
+        *(cell("self", "", 400.0, 100.0 + each) for each in range(10)),
+        *(waited("1", 900.0, 145.0 + each) for each in range(5)),
+        *(cell("pod", "2", 900.0, 145.0 + each) for each in range(5)),
+        *((POD_CPU_USAGE, ("1",), 0.1, 100.0 + each) for each in range(60)),
+    ]
+    (told,) = waiting(look.around(filled(samples), 100.0), NAMES)
+    assert (round(told.percent), told.culprit, told.share) == (90, "demo/be-0", 1.0)
 
 
 @pytest.mark.parametrize(
