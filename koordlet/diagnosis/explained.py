@@ -13,7 +13,7 @@ from koordlet.decision.cgroups import inside
 from koordlet.decision.names import encodable, meant, shown
 from koordlet.decision.record import Record
 from koordlet.decision.resource import Resource
-from koordlet.diagnosis.targets import completed, evicted, known_titles, victim_of
+from koordlet.diagnosis.targets import completed, evicted, known_names, victim_of
 from koordlet.diagnosis.who import Key, Who
 from koordlet.kernel.background import Pause, no_pause
 from koordlet.report.decision_search import Extent, evictions, unreadable
@@ -92,10 +92,11 @@ def _searched(
     if not found:  # a name as a shell completes it, and not as koordlet shows it
         found = search(log, shown(sought), limit, pause)
     if not found and not known.there(meant(sought)) and not known.there(sought):
+        titles = sorted(who.title for who in known.names.values())
+        owners = f"; owners: {', '.join(known.owners)}" if known.owners else ""
         raise NotFoundError(
             f"{target!r} is no pod, application, container, cgroup, owner or rule with a "
-            f"decision; owners: {', '.join(known.owners) or 'none'}; known: "
-            f"{known_titles(known.names)}"
+            f"decision; {known_names(target, titles, ('node', *known.owners))}{owners}"
         )
     return found, sought, Meaning("cgroup", sought)
 

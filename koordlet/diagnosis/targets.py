@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain, islice
 
 from koordlet.admin.daemon import NotFoundError
+from koordlet.decision.cgroups import inside
 from koordlet.decision.record import PodKind, Record
 from koordlet.diagnosis.who import Key, Who
+from koordlet.protocol.decode import nearest
 
 _SHOWN = 8
+_SEARCHED = 1000
+"""Names that a mistyped one is compared with."""
 
 
 def completed(typed: str, titles: Iterable[str]) -> str:
@@ -48,6 +53,12 @@ def subject_of(typed: str, names: Mapping[Key, Who]) -> Key | None:
     return by_title.get(completed(typed, by_title))
 
 
+def owner_of(cgroup: str, names: Mapping[Key, Who]) -> Key | None:
+    """The pod or application whose cgroup it is, or in whose cgroup it lies."""
+    around = [key for key, who in names.items() if who.cgroup and inside(cgroup, who.cgroup)]
+    return max(around, key=lambda key: len(names[key].cgroup), default=None)
+
+
 def evicted(typed: str, records: Iterable[Record]) -> Record | None:
     """The newest eviction of the one that ``typed`` names or begins to name. It may be gone for
     long. Raises NotFoundError as ``completed``."""
@@ -63,8 +74,12 @@ def victim_of(record: Record) -> str:
     return words[1] if words[0] == "application" and len(words) > 1 else words[0]
 
 
-def known_titles(names: Mapping[Key, Who]) -> str:
-    """Some of those that there are, for a message."""
-    titles = sorted({who.title for who in names.values()})
-    more = f" and {len(titles) - _SHOWN} more" if len(titles) > _SHOWN else ""
-    return ", ".join(titles[:_SHOWN]) + more if titles else "no pods and applications"
+def known_names(typed: str, titles: Iterable[str], besides: Iterable[str] = ()) -> str:
+    """What was likely meant, and some of those that there are, for a message. ``besides``: what
+    may have been meant as well."""
+    every = list(dict.fromkeys(titles))
+    short = (each.rpartition("/")[2] for each in every)
+    likely = nearest(typed, islice(chain(besides, every, short), _SEARCHED))
+    meant = f'did you mean "{likely}"? ' if likely else ""
+    more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
+    return f"{meant}known: {', '.join(every[:_SHOWN]) or 'no pods and applications'}{more}"

@@ -14,7 +14,7 @@ from koordlet.decision.record import PodKind, Record
 from koordlet.diagnosis import look as looks
 from koordlet.diagnosis.explained import DAY_S, MOST_ENDED
 from koordlet.diagnosis.held import Changed, File, held, is_about_holding, says_how_it_is
-from koordlet.diagnosis.targets import evicted, known_titles, subject_of, victim_of
+from koordlet.diagnosis.targets import evicted, known_names, owner_of, subject_of, victim_of
 from koordlet.diagnosis.waiting import waiting
 from koordlet.diagnosis.who import Key, Who, everybody
 from koordlet.drawing.clock import date
@@ -28,15 +28,15 @@ from koordlet.report.decision_search import (
 )
 from koordlet.tsdb.store import Store
 
-_OLD_S = 60.0
-"""Seconds before the instant after which it is said that nothing was measured."""
 _EVER = float("inf")
 
 
 class Live(NamedTuple):
-    """Knowledge of a daemon besides; what one has left does not say who is there at present."""
+    """Knowledge of a daemon besides; what one has left does not say who is there at present.
+    ``cgroup_of``: of a container, by its id, or of a cgroup that is there."""
 
     names: Mapping[Key, Who]
+    cgroup_of: Callable[[str], str | None]
     pauses: tuple[PauseView, ...] = ()
 
 
@@ -87,7 +87,7 @@ def why(
     until, end = (_EVER, instant) if at is None else (at, at + looks.AROUND_S)
     names = live.names if live is not None else everybody(look, instant - looks.FRESH_S, end)
     ended = evictions(log, instant - DAY_S, max(until, end), MOST_ENDED, pause)
-    found = _target(target, names, ended, log, pause)
+    found = _target(target, names, ended, left, pause)
     keys = None if found.key is None else {found.key}
     is_whole = found.cgroup is None
     past = instant if live is None else None
@@ -105,20 +105,19 @@ def why(
         waiting=suffering,
         held=held(records, changed),
         pauses=live.pauses if live is not None else (),
-        notes=_notes(left, instant, pause),
+        notes=_notes(left, instant, time if at is None else instant, pause),
     )
 
 
 def _target(
-    target: str,
-    names: Mapping[Key, Who],
-    ended: Iterable[Record],
-    log: Extent,
-    pause: Pause,
+    target: str, names: Mapping[Key, Who], ended: Iterable[Record], left: Left, pause: Pause
 ) -> _Target:
+    """A path may be that of a cgroup in somebody's, or of one with several in it."""
     if target in ("", "node"):
         return _Target("the node")
-    key = subject_of(target, names)
+    cgroup = target.strip("/")
+    there = left.live.cgroup_of(cgroup) if left.live is not None else None
+    key = subject_of(target, names) or owner_of(there or cgroup, names)
     if key is not None:
         who = names[key]
         kind = "application" if key[0] is PodKind.APPLICATION else "pod"
@@ -128,16 +127,17 @@ def _target(
     if last is not None:
         title = victim_of(last)
         return _Target(f"{title}, which is not here any more", cgroup=last.cgroup, title=title)
-    cgroup = target.strip("/")
 
     def is_there(header: Header) -> bool:
         return inside(header.cgroup, cgroup)
 
-    if newest_of_files(log, is_there, lambda record: True, _EVER, pause):
+    is_known = bool(cgroup) and any(inside(who.cgroup, cgroup) for who in names.values())
+    if there or is_known or newest_of_files(left.log, is_there, lambda record: True, _EVER, pause):
         return _Target(f"cgroup {cgroup}", cgroup=cgroup)
+    titles = sorted(who.title for who in names.values())
     raise NotFoundError(
-        f"{target!r} is no pod, no application and no cgroup with a decision; known: "
-        f"{known_titles(names)}"
+        f"{target!r} is no pod, no application and no cgroup with a decision; "
+        f"{known_names(target, titles, ('node',))}"
     )
 
 
@@ -159,17 +159,20 @@ def _is_of(record: Record, target: _Target, names: Mapping[Key, Who]) -> bool:
     return record.cgroup == target.cgroup or victim_of(record) == title
 
 
-def _notes(left: Left, instant: float, pause: Pause) -> tuple[str, ...]:
+def _notes(left: Left, instant: float, asked: float, pause: Pause) -> tuple[str, ...]:
+    """``asked``: the time that was asked for; a dead daemon has an older one."""
     found = list(left.notes)
     status = left.store.status()
     newest, oldest = status.newest_ms, status.oldest_ms
     if newest is None or oldest is None:
         found.append("the store is empty: nothing is known of who waits")
-    elif not oldest / 1000 <= instant <= newest / 1000 + _OLD_S:
+    elif not oldest / 1000 - looks.AROUND_S <= instant <= newest / 1000 + looks.AROUND_S:
         found.append(
-            f"the store has nothing of {date(instant)}: it reaches from {date(oldest / 1000)} to "
-            f"{date(newest / 1000)}"
+            f"who suffered at {date(instant)} is not known: the store reaches from "
+            f"{date(oldest / 1000)} to {date(newest / 1000)}"
         )
+    elif asked > instant + looks.AROUND_S:
+        found.append(f"nothing was measured since {date(instant)}: this is how it was then")
     found += [f"damaged, and left out: {harmless(each)}" for each in status.damaged]
     lines = unreadable(left.log, pause)
     if lines:

@@ -15,6 +15,7 @@ from koordlet.decision.metrics import WAITS, Metric, WaitMetrics
 from koordlet.decision.names import shown
 from koordlet.decision.record import PodKind
 from koordlet.decision.snapshot import Application, Pod
+from koordlet.diagnosis.targets import completed, known_names
 from koordlet.engine.engine import Engine
 from koordlet.kernel.background import Pause, no_pause
 from koordlet.tsdb.store import Store
@@ -53,10 +54,12 @@ def blame(engine: Engine, target: str, window_s: float) -> Lookup[b.BlameView]:
     }
     wanted = None
     if target:
-        found = [each for each in subjects.values() if target in (each.id, each.title)]
-        if not found:
-            raise NotFoundError(f"{target!r} is no pod and no application here; see koordlet pods")
-        wanted = found[0].id
+        titles = {each.title: each.id for each in subjects.values()}
+        wanted = target if target in subjects else titles.get(completed(target, titles))
+        if wanted is None:
+            raise NotFoundError(
+                f"{target!r} is no pod and no application; {known_names(target, sorted(titles))}"
+            )
     missing = tuple(_missing(parts.runner))
     usage = Usage(engine)
     time_ms = int(parts.host.time() * 1000)

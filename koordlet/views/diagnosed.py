@@ -18,13 +18,14 @@ from koordlet.engine.engine import Engine
 from koordlet.kernel.background import Pause, no_pause
 from koordlet.report.decision_search import evictions
 from koordlet.views import undo
-from koordlet.views.questions import people
+from koordlet.views.questions import cgroups, people
 
 
 def why(engine: Engine, target: str, at: float | None) -> Lookup[WhyView]:
     """Return what is wrong with the node, a pod, an application or a cgroup, now or in the past.
     Raises NotFoundError and InvalidError."""
     parts = engine.parts
+    pods, applications = parts.state.pods(), parts.state.applications()
     left = Left(
         store=parts.store,
         log=parts.decisions.extent(),
@@ -33,7 +34,8 @@ def why(engine: Engine, target: str, at: float | None) -> Lookup[WhyView]:
             for each in parts.actuator.owned()
         },
         live=Live(
-            people(parts.state.pods(), parts.state.applications()),
+            people(pods, applications),
+            cgroups(parts, pods, applications),
             undo.views(engine.pausing.pauses),
         ),
     )

@@ -20,7 +20,7 @@ from koordlet.admin.prediction import (
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Metric
 from koordlet.decision.snapshot import Pod
-from koordlet.diagnosis.targets import completed
+from koordlet.diagnosis.targets import completed, known_names
 from koordlet.engine.engine import Engine
 from koordlet.engine.prediction.figures import NO_ROUND, Held
 from koordlet.engine.prediction.predictions import Predictions
@@ -37,14 +37,12 @@ from koordlet.prediction.forecast import Forecast
 from koordlet.prediction.part import PredictionOptions
 from koordlet.prediction.requests import request_of
 from koordlet.prediction.subject import NODE, SYSTEM, uid_of_application, uid_of_item
-from koordlet.protocol.decode import nearest
 from koordlet.protocol.qos import PriorityClass
 from koordlet.views.curves import Curve, drawn
 from koordlet.views.usage import Usage
 
 SHORTEST_CURVE_S, LONGEST_CURVE_S = 60.0, 7 * 86400.0
 _ALWAYS = frozenset({NODE, uid_of_item(SYSTEM), uid_of_item(PriorityClass.PROD)})
-_SEARCHED, _KNOWN_SHOWN = 500, 8
 _TOO_RARE = 1.5
 """Times the interval between two rounds: later than any jitter of ticks."""
 _REMEDIES: Mapping[Held | None, str] = {
@@ -260,12 +258,9 @@ def _about(name: str, rows: list[_Row]) -> list[_Row]:
         name = completed(name, (each.view.name for each in rows)) or name
     found = [each for each in rows if name in (each.view.name, each.target.uid)]
     if not found:
-        known = [each.view.name for each in rows[::2]]
-        likely = nearest(name, known[:_SEARCHED])
-        meant = f'; did you mean "{likely}"?' if likely else ""
         raise NotFoundError(
-            f"{name!r} is nothing that is predicted (pod, application, or a name of the table)"
-            f"{meant}; known: {', '.join(known[:_KNOWN_SHOWN]) or 'none yet'}"
+            f"{name!r} is nothing that is predicted (pod, application, or a name of the table); "
+            f"{known_names(name, (each.view.name for each in rows))}"
         )
     first = min(found, key=lambda each: each.view.kind is PeakKind.POD).target
     return [each for each in found if each.target == first]

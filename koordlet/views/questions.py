@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 
 import msgspec
@@ -17,14 +17,14 @@ from koordlet.admin.worker import Worker, in_turns
 from koordlet.collectors import CATALOGUE
 from koordlet.decision.cgroups import parent
 from koordlet.decision.metrics import Metric
-from koordlet.decision.names import shown
+from koordlet.decision.names import meant, shown
 from koordlet.decision.record import PodKind, Record
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Container, Pod, Snapshot, Wake, WakeKind
 from koordlet.decision.strategy import Action
 from koordlet.diagnosis.events import wanted
 from koordlet.diagnosis.explained import Known, Meaning, explained
-from koordlet.diagnosis.targets import completed
+from koordlet.diagnosis.targets import completed, known_names
 from koordlet.diagnosis.who import Key, Who
 from koordlet.engine.absent import PART
 from koordlet.engine.engine import Engine
@@ -38,7 +38,6 @@ from koordlet.protocol.decode import nearest
 from koordlet.report.decision_search import Extent, history
 from koordlet.state.node_state import LABELS_AWAITED_S
 
-KNOWN_SHOWN = 8
 SEARCHED = 500
 """Names that a mistyped one is compared with."""
 RECORDS_AT_ONCE = 200
@@ -91,10 +90,9 @@ def hooks_view(engine: Engine, target: str) -> HooksView:
     elif target in applications:
         wanted, matched = describe.of_application(target), "application"
     else:
-        known = ", ".join(sorted({*(named or pods), *applications})[:KNOWN_SHOWN])
         raise NotFoundError(
-            f"{target!r} is no pod (uid or namespace/name) and no application; known: "
-            f"{known or 'none'}"
+            f"{target!r} is no pod (uid or namespace/name) and no application; "
+            f"{known_names(target, sorted({*(named or pods), *applications}))}"
         )
     snapshot = engine.snapshot(Wake(WakeKind.TICK))
     containers = {each.cgroup: each for each in (pod.containers if pod is not None else ())}
@@ -152,8 +150,8 @@ def cgroup_of(parts: Parts, name: str) -> str:
     if _exists(parts, path):
         return path
     likely = nearest(path, _paths(parts, path, known))
-    meant = f'; did you mean "{likely}"?' if likely else ""
-    raise NotFoundError(f"{name!r} is no cgroup, pod or application{meant}")
+    suggested = f'; did you mean "{likely}"?' if likely else ""
+    raise NotFoundError(f"{name!r} is no cgroup, pod or application{suggested}")
 
 
 def _paths(parts: Parts, path: str, known: Mapping[str, Meaning]) -> Iterator[str]:
@@ -196,6 +194,21 @@ def _meanings(pods: Iterable[Pod], applications: Iterable[Application]) -> dict[
     return found | {
         each.name: Meaning("application", shown(each.cgroup), each.name) for each in applications
     }
+
+
+def cgroups(
+    parts: Parts, pods: Iterable[Pod], applications: Iterable[Application]
+) -> Callable[[str], str | None]:
+    """Return what finds the cgroup of a container, pod or application by its id, or that of the
+    path."""
+    meanings = _meanings(pods, applications)
+
+    def cgroup_of(name: str) -> str | None:
+        if name in meanings:
+            return meanings[name].cgroup
+        return name if _exists(parts, meant(name)) else None
+
+    return cgroup_of
 
 
 def _exists(parts: Parts, cgroup: str) -> bool:

@@ -167,7 +167,7 @@ def test_status_is_short_and_says_first_what_hurts(
     assert main(["status", "--socket", served.path]) == Exit.OK
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 12
-    assert [line.split()[0] for line in lines[1:4]] == ["ended", "waiting", "armed"]
+    assert [line.split()[0] for line in lines[1:4]] == ["evictions", "waiting", "armed"]
     assert "next: koordlet blame shop/web-0" in lines[2]
 
 

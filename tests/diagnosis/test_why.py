@@ -35,6 +35,7 @@ from tests.daemon.world import APPLICATIONS, CPUS, World, suppress
 from tests.history.scene import END, LIMITED_S, START, make
 
 TROUBLE = f"@{START + 13 * 60:.0f}"
+BEFORE = f"@{START - 600:.0f}"
 LIMITED = f"@{START + LIMITED_S + 30:.0f}"
 WHOLE = ["--from", f"@{START:.0f}", "--to", f"@{END:.0f}"]
 SLOWED = "to 1,024 MiB of memory, beyond which it is slowed down"
@@ -70,9 +71,17 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ],
         ),
         (["why", "job-2"], ["batch/job-2, which is not here any more", "batch/job-2 is ended: "]),
-        (["why"], ["Ended in the day before:", "batch/job-2 is ended: best-effort work uses"]),
+        (["why"], ["Evictions of the day before:", "batch/job-2 is ended: best-effort work uses"]),
         (["why", "db-0", "--at", TROUBLE], ["Nothing is wrong that koordlet knows of"]),
-        (["explain", "job-2"], ["Ended in the last day:", "batch/job-2 is ended: "]),
+        (["why", "--at", BEFORE], ["note: who suffered at 2023-11-14 22:10:00 is not known"]),
+        (["why", "--at", BEFORE], ["Nothing else is known to be wrong, as far as the notes"]),
+        (["why"], ["note: nothing was measured since 2023-11-14 22:49:59: this is how it was"]),
+        (["why", "/kubepods/"], ["cgroup kubepods, ", "kubepods/besteffort is held to"]),
+        (
+            ["why", "kubepods/besteffort/pod8f2c1a5e-0000-4000-8000-000000000003/a"],
+            ["batch/job-1, BE pod in cgroup"],
+        ),
+        (["explain", "job-2"], ["Evictions of the last day:", "batch/job-2 is ended: "]),
         (["explain", "cpu-suppress"], ["BE may use 0.84 cores"]),
         (["explain", "job-1"], ["`koordlet why job-1` says what holds it from above"]),
         (["events", "--kind", "eviction"], ["eviction       kubepods/besteffort/pod8f2c1a5e-"]),
@@ -92,6 +101,8 @@ def test_without_a_daemon(
     ("asked", "code", "text"),
     [
         (["why", "job", "--at", TROUBLE], Exit.BAD, "may be one of 2: batch/job-1, batch/job-2"),
+        (["why", "wbe-0"], Exit.BAD, 'did you mean "web-0"? known: backup'),
+        (["explain", "jbo-1"], Exit.BAD, 'did you mean "job-1"? known: backup'),
         (["why", "nobody"], Exit.BAD, "known: backup, batch/job-1, shop/db-0, shop/web-0"),
         (["why", "--at", "soon"], Exit.USAGE, "--at 'soon' is no time"),
         (["explain", "nobody"], Exit.BAD, "'nobody' is no pod"),
@@ -338,6 +349,7 @@ def test_a_daemon_that_runs(tmp_path: Path) -> None:
     world = World(tmp_path, suppress() + APPLICATIONS)
     world.application("shop", 1.0)
     world.application("batch", CPUS)
+    world.application("bare", 0.0)
     world.start()
     world.run(12)
     node, batch = world.views.why("", None)(), world.views.why("bat", None)()
@@ -345,6 +357,17 @@ def test_a_daemon_that_runs(tmp_path: Path) -> None:
     (quota,) = [each for each in batch.held if each.resource == Resource.CPU_QUOTA_US]
     assert (quota.cgroup, quota.owner, quota.would) == ("batch", "cpu-suppress", False)
     assert quota.what.startswith("to ") and "BE may use" in quota.because
+    assert world.views.why("/batch/", None)().matched == batch.matched
+    assert world.views.why("bare", None)().matched == "cgroup bare"
+    for asked in (
+        lambda: world.views.why("bathc", None)(),
+        lambda: world.views.explain("bathc", 5)(),
+        lambda: world.views.blame("bathc", 60.0)(),
+        lambda: world.views.hooks("bathc"),
+    ):
+        with pytest.raises(NotFoundError, match='did you mean "batch"'):
+            asked()
+    world.views.blame("sho", 60.0)()
     with pytest.raises(NotFoundError):
         world.views.why("nobody", None)()
     with pytest.raises(InvalidError):

@@ -13,6 +13,7 @@ from koordlet.cli import output
 from koordlet.cli.main import Exit
 from koordlet.cli.past import told
 from koordlet.cli.show.why import ended
+from koordlet.cli.show.why import paragraph as titled
 from koordlet.decision.record import Record, text_of
 from koordlet.decision.why import Input
 
@@ -46,11 +47,12 @@ def lines(answer: ExplainView) -> list[str]:
     found = [output.clean(answer.target if same else f"{answer.target}: {answer.matched}")]
     for text in answer.notes:
         found += output.wrap(output.clean(text), "note: ", "      ")
-    found += output.section("Ended in the last day", list(ended(answer.ended)))
+    found += titled("Evictions of the last day", ended(answer.ended))
     rest = [each for each in answer.decisions if each not in answer.ended]
     if not rest and not answer.ended:
-        what = f"; `koordlet why {shlex.quote(answer.target)}` says what holds it from above"
-        what = "" if answer.target == "node" else what
+        is_somebody = answer.matched != answer.target or "/" in answer.target
+        above = f"; `koordlet why {shlex.quote(answer.target)}` says what holds it from above"
+        what = above if is_somebody and answer.target != "node" else ""
         found.append(output.clean(f"No decision about it is on record{what}."))
     for decision in rest:
         found += ["", *paragraph(decision)]

@@ -71,7 +71,7 @@ def _wrapped(facts: Iterable[tuple[str, str]]) -> list[str]:
 def _ended(status: StatusView) -> Iterable[tuple[str, str]]:
     """Kills and evictions of the last day."""
     for number, text in enumerate(ended(status.ended, _MOST)):
-        yield "" if number else "ended", text
+        yield "" if number else "evictions", text
 
 
 def _waiting(status: StatusView) -> Iterable[tuple[str, str]]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SHOWN = 5
 """Most lines of each sort; `-o json` has all."""
+_NEXT = "next: "
 
 
 def main(args: argparse.Namespace) -> int:
@@ -48,17 +49,35 @@ def lines(answer: WhyView) -> Iterator[str]:
     for text in answer.notes:
         yield from output.wrap(output.clean(text), "note: ", "      ")
     paragraphs = (
-        ("Ended in the day before", list(ended(answer.ended))),
-        ("Suffers", list(_waiting(answer))),
-        ("Paused", [f"{pause_title(each)} {pause_by(each)}" for each in answer.pauses]),
-        ("Held back by koordlet", list(_held(answer.held))),
+        ("Evictions of the day before", ended(answer.ended)),
+        ("Suffers", _waiting(answer)),
+        ("Paused", (f"{pause_title(each)} {pause_by(each)}" for each in answer.pauses)),
+        ("Held back by koordlet", _held(answer.held)),
     )
     for title, found in paragraphs:
-        yield from output.section(title, found)
-    if not (answer.ended or answer.waiting or answer.pauses):
+        yield from paragraph(title, found)
+    if not (answer.ended or answer.waiting):
         yield ""
-        held = "; what koordlet holds back is listed above" if answer.held else ""
-        yield f"Nothing is wrong that koordlet knows of: nobody was ended, nobody suffers{held}."
+        yield from output.wrap(_nothing(answer))
+
+
+def _nothing(answer: WhyView) -> str:
+    held = "; what koordlet holds back is listed above" if answer.held else ""
+    if answer.notes:
+        return f"Nothing else is known to be wrong, as far as the notes above allow{held}."
+    return f"Nothing is wrong that koordlet knows of: nobody was evicted, nobody suffers{held}."
+
+
+def paragraph(title: str, texts: Iterable[str]) -> Iterator[str]:
+    """A title and texts that fit the terminal, or nothing without any. What is to be typed stays in
+    one line."""
+    for number, text in enumerate(texts):
+        if not number:
+            yield from ("", f"{title}:")
+        if text.startswith(_NEXT):
+            yield f"{output.INDENT}  {text}"
+        else:
+            yield from output.wrap(text, output.INDENT, f"{output.INDENT}  ")
 
 
 def ended(records: Iterable[Record], most: int = SHOWN) -> Iterator[str]:
@@ -72,8 +91,9 @@ def ended(records: Iterable[Record], most: int = SHOWN) -> Iterator[str]:
 
 def _waiting(answer: WhyView) -> Iterator[str]:
     for each in answer.waiting[:SHOWN]:
-        advice = f"; next: {each.advice}" if each.advice else ""
-        yield output.clean(f"{waits(each)}{advice}")
+        yield output.clean(waits(each))
+        if each.advice:
+            yield output.clean(f"{_NEXT}{each.advice}")
     if len(answer.waiting) > SHOWN:
         yield f"and {len(answer.waiting) - SHOWN} more"
 
@@ -93,7 +113,7 @@ def _held(every: Iterable[HeldView]) -> Iterator[str]:
         text = f"{first.cgroup or 'the node'}{more} {verb} {first.what} by {first.owner}"
         since = output.date(first.since)
         yield output.clean(f"{text} since {since}, because {_clause(first.because)}")
-        yield output.clean(f"  next: koordlet explain {shlex.quote(_file(first))}")
+        yield output.clean(f"{_NEXT}koordlet explain {shlex.quote(_file(first))}")
     if len(groups) > SHOWN:
         yield f"and {len(groups) - SHOWN} more; -o json has all"
 
