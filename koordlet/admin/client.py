@@ -85,6 +85,16 @@ class Client:
         for line in (*self._idle, *self._busy):
             line.close()
 
+    def greet(self) -> None:
+        """Wait until the daemon says a word: one that hangs is connected to as well, and a long
+        search need not be waited for to see that."""
+        with self._connection() as line:
+            try:
+                line.greet(CALL_TIMEOUT_S)
+            except CallError as error:
+                line.close()
+                raise self._translated(error) from None
+
     def status(self) -> StatusView:
         return self._call("Status", self._pb.StatusRequest(), StatusView)
 

@@ -82,6 +82,14 @@ class Line:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
+    def greet(self, timeout_s: float) -> None:
+        """Wait for the first word of the peer, which comes before any call. Raises CallError."""
+        with _as_call_errors():
+            self._wait_until(time.monotonic() + timeout_s)
+            self._socket.sendall(self._greeting)
+            self._greeting = b""
+            self._frames.append(self._next(heard=False))
+
     def call(
         self, path: str, message: bytes, timeout_s: float | None = None
     ) -> Generator[bytes, None, None]:
@@ -93,18 +101,12 @@ class Line:
         self.was_used = True
         ended = False
         try:
-            yield from self._call(path, message, timeout_s, deadline_s)
+            with _as_call_errors():
+                yield from self._call(path, message, timeout_s, deadline_s)
             ended = True
         except _RefusedError:
             ended = True
             raise
-        except ProtocolError as error:
-            raise CallError(INTERNAL, f"it speaks no gRPC: {error}") from None
-        except TimeoutError:
-            raise CallError(DEADLINE_EXCEEDED, "it takes too long") from None
-        except OSError as error:
-            text = error.strerror or "the connection was lost"
-            raise CallError(UNAVAILABLE, text, unheard=True) from None
         finally:
             if not ended:
                 self.close()
@@ -181,6 +183,19 @@ class Line:
         if status != OK:
             raise _RefusedError(status, _unquoted(found.get(b"grpc-message", b"")))
         return True
+
+
+@contextlib.contextmanager
+def _as_call_errors() -> Iterator[None]:
+    try:
+        yield
+    except ProtocolError as error:
+        raise CallError(INTERNAL, f"it speaks no gRPC: {error}") from None
+    except TimeoutError:
+        raise CallError(DEADLINE_EXCEEDED, "it takes too long") from None
+    except OSError as error:
+        text = error.strerror or "the connection was lost"
+        raise CallError(UNAVAILABLE, text, unheard=True) from None
 
 
 def _headers(path: str, timeout_s: float | None) -> list[tuple[str, str]]:

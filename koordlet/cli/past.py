@@ -6,13 +6,12 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from koordlet.admin.client import Client, Fault, NoAccessError, NotReachableError, RefusedError
 from koordlet.admin.daemon import InvalidError, NotFoundError
-from koordlet.cli.arguments import SOCKET_VARIABLE
-from koordlet.cli.connect import connect
+from koordlet.cli.connect import connect, named_socket
 from koordlet.cli.main import warn
 from koordlet.cli.times import TimeRange, parse_range, parse_time
 from koordlet.history.source import DaemonSource, Source
@@ -36,7 +35,7 @@ def opened(args: argparse.Namespace) -> Iterator[Source]:
         damage_told(named)
         return
     try:
-        client = connect(args)
+        client = _answering(args)
     except NoAccessError:
         raise
     except NotReachableError as error:
@@ -76,7 +75,7 @@ def client_or_remains(args: argparse.Namespace) -> Client | Left:
     if args.state_dir:
         return remains(args)
     try:
-        return connect(args)
+        return _answering(args)
     except NoAccessError:
         raise
     except NotReachableError as error:
@@ -85,6 +84,15 @@ def client_or_remains(args: argparse.Namespace) -> Client | Left:
             raise
         warn(f"{error} Reading what it has left in {found.source}.")
         return found
+
+
+def _answering(args: argparse.Namespace) -> Client:
+    """A daemon that has said something. Raises as ``connect``."""
+    with ExitStack() as stack:
+        client = stack.enter_context(connect(args))
+        client.greet()
+        stack.pop_all()
+    return client
 
 
 def on_disk(args: argparse.Namespace) -> DiskSource:
@@ -159,7 +167,7 @@ def _readable(args: argparse.Namespace, read: Callable[[argparse.Namespace], T])
     not known."""
     from koordlet.history.disk import NothingThereError
 
-    if args.socket or (SOCKET_VARIABLE in os.environ and not args.config):
+    if named_socket(args):
         return None
     try:
         return read(args)

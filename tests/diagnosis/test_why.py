@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -153,6 +154,28 @@ def test_the_last_minute_of_a_dead_daemon_is_in_its_log_alone(tmp_path: Path, st
     for at in (None, END):
         assert why(left, "", END + 3600.0, at).ended[0].why.text == text
     assert all(each.why.text != text for each in why(left, "", END + 3600.0, START + 60.0).ended)
+
+
+@pytest.mark.parametrize("asked", [["why"], ["events"], ["query", "node_cpu_usage", *WHOLE]])
+def test_a_daemon_that_hangs_counts_as_dead(
+    asked: list[str],
+    state: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The kernel takes connections for it."""
+    monkeypatch.setattr("koordlet.admin.client.CALL_TIMEOUT_S", 0.05)
+    path = tmp_path / "hangs.sock"
+    config = tmp_path / "koordlet.toml"
+    config.write_text(f'[paths]\nstate_dir = "{state}"\n[api]\nsocket = "{path}"\n')
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        assert main([*asked, "--config", str(config)]) == Exit.OK
+        told = capsys.readouterr()
+        assert told.out and "it takes too long" in told.err and "what it has left" in told.err
+        assert main([*asked, "--socket", str(path)]) == Exit.NOT_REACHABLE
 
 
 def test_one_half_of_what_was_left(tmp_path: Path, state: Path) -> None:

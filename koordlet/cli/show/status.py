@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Callable, Iterable
 
 from koordlet.admin.client import NoAccessError, NotReachableError
@@ -12,7 +13,7 @@ from koordlet.admin.model.status import CollectorView, StatusView
 from koordlet.admin.verdict import waits
 from koordlet.cli import output
 from koordlet.cli.arguments import DEFAULT_PROXY_STATUS_SOCKET
-from koordlet.cli.connect import connect
+from koordlet.cli.connect import connect, named_socket
 from koordlet.cli.main import Exit
 from koordlet.cli.show import nri, pauses
 from koordlet.cli.show.why import ended
@@ -33,7 +34,10 @@ def main(args: argparse.Namespace) -> int:
     except NoAccessError:
         raise
     except NotReachableError as error:
-        raise NotReachableError(f"{error} What it has left: `koordlet why`.") from None
+        if named_socket(args):
+            raise
+        config = f" --config {shlex.quote(args.config)}" if args.config else ""
+        raise NotReachableError(f"{error} What it has left: `koordlet why{config}`.") from None
     output.emit(status, args.output, lambda: lines(status, verbose=args.verbose))
     return Exit.OK
 
