@@ -4,7 +4,8 @@ A time is one of:
 
 - ``now``
 - ``10m`` or ``-10m``, ``1h30m``: so long ago
-- ``14:02``, ``14:02:11``: the last time the clock showed that; local, or UTC with a ``Z`` behind it
+- ``14:02``, ``14:02:11``, ``3:12``: the last time the clock showed that; local, or UTC with a ``Z``
+  behind it
 - ``2026-01-31``, ``2026-01-31T12:00:00``, ``2026-01-31 12:00:00+01:00``, ``...Z``: ISO 8601, local
   unless it names an offset
 - ``@1769857200``: unix seconds
@@ -28,7 +29,7 @@ SEPARATOR = ".."
 _LONGEST = 64
 _DAY = timedelta(days=1)
 # 24:00 is one for Python 3.14 alone.
-_TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):\d\d(:\d\d(\.\d{1,6})?)?Z?", re.ASCII)
+_TIME_OF_DAY = re.compile(r"(\d|[01]\d|2[0-3]):\d\d(:\d\d(\.\d{1,6})?)?Z?", re.ASCII)
 
 
 class TimeRange(NamedTuple):
@@ -102,7 +103,7 @@ def _time_of_day(text: str) -> time_of_day | None:
     if _TIME_OF_DAY.fullmatch(text) is None:
         return None
     try:
-        return time_of_day.fromisoformat(text)
+        return time_of_day.fromisoformat(text if text[2] == ":" else f"0{text}")
     except ValueError:
         return None
 

@@ -41,6 +41,12 @@ def meant(text: str) -> str:
     return _ESCAPE.sub(_byte, text.encode("utf-8", "surrogateescape")).decode(*_NAMES)
 
 
+def mentions(text: str, name: str) -> bool:
+    """Whether the text has the name as a whole: ``web`` is neither in ``web-0`` nor in
+    ``shop/web``."""
+    return name in text and bool(re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w-]|\.\w)", text))
+
+
 def harmless(text: str) -> str:
     r"""A message that may hold names as they are: nothing in it steers a terminal, and every
     encoder takes it. Printable text, backslashes included, stays as it is, so that what ``shown``

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from koordlet.admin.daemon import InvalidError, NotFoundError
 from koordlet.admin.model.events import EventKind, EventView
 from koordlet.decision.cgroups import inside
+from koordlet.decision.names import mentions
 from koordlet.diagnosis.explained import Meaning
 from koordlet.diagnosis.targets import completed
 from koordlet.protocol.decode import nearest
@@ -53,6 +54,6 @@ def _is_about(event: EventView, meaning: Meaning) -> bool:
     cgroup = event.decision.cgroup if event.decision is not None else event.subject
     is_inside = bool(meaning.cgroup) and inside(cgroup, meaning.cgroup)
     return is_inside or any(
-        title and title in f"{event.subject}\n{event.text}"
+        title and mentions(f"{event.subject}\n{event.text}", title)
         for title in (meaning.title, meaning.cgroup)
     )

@@ -86,7 +86,8 @@ def _searched(
         matched = f"{meaning.kind} in cgroup {meaning.cgroup}"
         if target not in known.meanings:
             matched = f"{meaning.title}, {matched}"
-        return search(log, encodable(meaning.cgroup), limit, pause), matched, meaning
+        found = search(log, encodable(meaning.cgroup), limit, pause, meaning.title)
+        return found, matched, meaning
     sought = target.strip("/")
     found = search(log, encodable(sought), limit, pause)
     if not found:  # a name as a shell completes it, and not as koordlet shows it

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from koordlet.actuator.evict.executor import EvictResult
+from koordlet.decision.names import mentions
 from koordlet.decision.record import Kind, Record
 from koordlet.protocol.document import UNREADABLE
 
@@ -62,15 +63,21 @@ _records = msgspec.json.Decoder(Record)
 
 
 def explain(
-    extent: Extent, target: str | None, limit: int, pause: Pause = lambda: None
+    extent: Extent,
+    target: str | None,
+    limit: int,
+    pause: Pause = lambda: None,
+    name: str = "",
 ) -> list[Record]:
     """The latest ``limit`` records that ``target`` matches (None: all), newest first, and with
-    them, from there back, those of the same files, whoever wrote them.
+    them, from there back, those of the same files, whoever wrote them. ``name``: notes that
+    mention it match too.
 
     Of the alarms of one source only the newest: they may come twice a second for hours.
     """
     found: list[Record] = []
-    needles = {_needle(target)}
+    in_a_note = _quoted(name)
+    needles = {_needle(target), *([in_a_note] if name else ())}
     files: set[tuple[str, str]] = set()
     alarms: set[tuple[str, str]] = set()
     for block in _blocks(extent, newest_first=True):
@@ -82,7 +89,9 @@ def explain(
             if header is None:
                 continue
             file = header.cgroup, header.resource
-            if file not in files and target is not None and not matches(header, target):
+            is_sought = file in files or target is None or matches(header, target)
+            may_mention = bool(name) and header.kind is Kind.NOTE and in_a_note in line
+            if not is_sought and not may_mention:
                 continue
             if header.kind is Kind.ALARM:
                 source = header.cgroup, header.why.rule
@@ -90,7 +99,7 @@ def explain(
                     continue
                 alarms.add(source)
             record = _record(line)
-            if record is None:
+            if record is None or not (is_sought or mentions(record.why.text, name)):
                 continue
             if header.resource:
                 files.add(file)

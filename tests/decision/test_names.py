@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from koordlet.decision import names
-from koordlet.decision.names import encodable, encodable_all, harmless, meant, shown
+from koordlet.decision.names import encodable, encodable_all, harmless, meant, mentions, shown
 
 
 @given(st.binary(max_size=40))
@@ -78,3 +78,23 @@ def test_what_is_encodable_keeps_its_text(text: str) -> None:
     if not any("\ud800" <= each <= "\udfff" for each in text):
         assert found == text
     assert encodable_all({"a": [text, 1, (text,)]}) == {"a": [found, 1, [found]]}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_meant"),
+    [
+        ("web waits", True),
+        ("it is web.", True),
+        ("web: gone", True),
+        ("web/main waits", True),
+        ("(web)", True),
+        ("web-0 waits", False),
+        ("shop/web waits", False),
+        ("my-web waits", False),
+        ("web.service waits", False),
+        ("shop/web-0 because of web", True),
+        ("webs", False),
+    ],
+)
+def test_a_name_is_mentioned_as_a_whole(text: str, is_meant: bool) -> None:
+    assert mentions(text, "web") == is_meant

@@ -83,6 +83,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ["batch/job-1, BE pod in cgroup"],
         ),
         (["explain", "job-2"], ["Evictions of the last day:", "batch/job-2 is ended: "]),
+        (["explain", "web-0"], ["shop/web-0 waits for a CPU because of batch/job-2"]),
         (["explain", "cpu-suppress"], ["BE may use 0.84 cores"]),
         (["explain", "job-1"], ["`koordlet why job-1` says what holds it from above"]),
         (["events", "--kind", "eviction"], ["eviction       kubepods/besteffort/pod8f2c1a5e-"]),

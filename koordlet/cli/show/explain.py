@@ -49,14 +49,20 @@ def lines(answer: ExplainView) -> list[str]:
         found += output.wrap(output.clean(text), "note: ", "      ")
     found += titled("Evictions of the last day", ended(answer.ended))
     rest = [each for each in answer.decisions if each not in answer.ended]
-    if not rest and not answer.ended:
-        is_somebody = answer.matched != answer.target or "/" in answer.target
-        above = f"; `koordlet why {shlex.quote(answer.target)}` says what holds it from above"
-        what = above if is_somebody and answer.target != "node" else ""
-        found.append(output.clean(f"No decision about it is on record{what}."))
+    if not answer.ended and not any(each.resource for each in rest):
+        found += filter(None, output.wrap(output.clean(_nothing(answer))))
     for decision in rest:
         found += ["", *paragraph(decision)]
     return found
+
+
+def _nothing(answer: ExplainView) -> str:
+    """A line for whose files no decision is about; of an owner or the node notes are enough."""
+    if answer.target == "node" or (answer.matched == answer.target and "/" not in answer.target):
+        return "" if answer.decisions else "No decision about it is on record."
+    what = "value of its own" if answer.decisions else "decision about it"
+    above = f"`koordlet why {shlex.quote(answer.target)}` says what holds it from above"
+    return f"No {what} is on record; {above}."
 
 
 def paragraph(decision: Record) -> list[str]:
