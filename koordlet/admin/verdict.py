@@ -43,16 +43,19 @@ def verdict(status: StatusView) -> VerdictView:
 
 def _suffering(waiting: tuple[WaitingView, ...]) -> str:
     more = f" (and {len(waiting) - SHOWN} more)" if len(waiting) > SHOWN else ""
-    return f"suffering: {'; '.join(map(waits, waiting[:SHOWN]))}{more}"
+    return f"suffering: {'; '.join(map(_suffers, waiting[:SHOWN]))}{more}"
 
 
 def waits(each: WaitingView) -> str:
-    """One line about who suffers."""
-    text = f"{each.title} {_SUFFERS.get(each.resource, _ANYTHING).format(percent=each.percent)}"
+    """One line about who suffers, and because of whom."""
     if not each.culprit:
-        return text
+        return _suffers(each)
     share = f"{100 * each.share:.0f} % of it " if each.share is not None else ""
-    return f"{text}, {share}because of {each.culprit}"
+    return f"{_suffers(each)}, {share}because of {each.culprit}"
+
+
+def _suffers(each: WaitingView) -> str:
+    return f"{each.title} {_SUFFERS.get(each.resource, _ANYTHING).format(percent=each.percent)}"
 
 
 _ANYTHING = "waits {percent:.0f} % of its time"

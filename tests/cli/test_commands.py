@@ -12,17 +12,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from koordlet import __version__
+from koordlet.admin.client import Client
 from koordlet.admin.model.configuration import ReloadView
 from koordlet.admin.model.events import EventKind, EventView
 from koordlet.cli.arguments import GROUPS, Command
 from koordlet.cli.commands import COMMANDS
 from koordlet.cli.fish import quoted
 from koordlet.cli.main import Exit, build_parser, main
+from koordlet.cli.show.status import LINES, lines
 from koordlet.collectors import CATALOGUE
 from koordlet.decision.snapshot import Fault
+from koordlet.decision.why import Why
 from koordlet.views.standings import NAMES
 from tests.admin.harness import Served
 
@@ -169,6 +173,21 @@ def test_status_is_short_and_says_first_what_hurts(
     assert len(lines) <= 12
     assert [line.split()[0] for line in lines[1:4]] == ["evictions", "waiting", "armed"]
     assert "next: koordlet blame shop/web-0" in lines[2]
+
+
+def test_a_short_status_has_room_for_all_that_hurts(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three evictions that are told at length leave who waits, and what is armed."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with Client(served.path) as client:
+        status = client.status()
+    long = msgspec.structs.replace(status.ended[0], why=Why("r", "demo/be-1 was evicted " * 20))
+    found = lines(msgspec.structs.replace(status, ended=(long,) * 3), verbose=False)
+    assert len(found) <= LINES and all(len(line) <= 80 for line in found)
+    told = " ".join(found)
+    for words in ("and 1 more: koordlet events", "next: koordlet blame shop/web-0", "armed  "):
+        assert words in told
 
 
 def test_events_of_a_kind(served: Served, capsys: pytest.CaptureFixture[str]) -> None:

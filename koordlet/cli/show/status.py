@@ -21,10 +21,13 @@ from koordlet.cli.show.why import ended
 Row = tuple[str, ...]
 
 
+_MORE = " ..."
 LINES = 12
 """Lines of the answer by default."""
-_MOST = 3
-"""Most lines of those that were ended, and of those that wait."""
+_MOST = 2
+"""Most of those that were ended, and of those that wait, that are shown by default."""
+_VERDICT_LINES, _TEXT_LINES = 3, {"waiting": 3}
+"""Most lines of the terminal by default, of another text one: so there is room for each of them."""
 
 
 def main(args: argparse.Namespace) -> int:
@@ -49,7 +52,11 @@ def lines(status: StatusView, *, verbose: bool) -> list[str]:
     found = output.wrap(output.clean(status.verdict.line))
     first = [*_ended(status), *_waiting(status), *_armed(status)]
     if not verbose:
-        found += _wrapped((*first, *_short(status)))
+        found = _cut(found, _VERDICT_LINES)
+        about = ""
+        for name, text in (*first, *_short(status)):
+            about = name or about
+            found += _cut(_wrapped([(name, text)]), _TEXT_LINES.get(about, 1))
         return [
             *found[: LINES - 1],
             "more: koordlet status --verbose; what is wrong: koordlet why",
@@ -70,6 +77,13 @@ def _wrapped(facts: Iterable[tuple[str, str]]) -> list[str]:
         for name, text in facts
         for line in output.wrap(output.clean(text), f"{name:<10} ", " " * 11)
     ]
+
+
+def _cut(lines: list[str], most: int) -> list[str]:
+    if len(lines) <= most:
+        return lines
+    width = output.terminal_width() or len(lines[most - 1])
+    return [*lines[: most - 1], f"{lines[most - 1][: width - len(_MORE)]}{_MORE}"]
 
 
 def _ended(status: StatusView) -> Iterable[tuple[str, str]]:
@@ -96,7 +110,7 @@ def _short(status: StatusView) -> Iterable[tuple[str, str]]:
     active = sum(each.enabled for each in status.strategies)
     yield (
         "changed",
-        f"{status.journal.entries} values by {active} strategies and hooks: koordlet strategies",
+        f"{status.journal.entries} values in force; {active} parts are on: koordlet strategies",
     )
     if tsdb.damaged_segments:
         yield "damaged", f"{tsdb.damaged_segments} segments of the store are not read"
