@@ -60,7 +60,7 @@ def explained(
     found, matched, meaning = _searched(log, known, ended, target, limit, pause)
     if meaning is not None:
         ended = [each for each in ended if _is_of(each, meaning)]
-    lines = unreadable(log, pause)
+    damaged = damage(unreadable(log, pause))
     return ExplainView(
         target=target,
         matched=matched,
@@ -68,9 +68,14 @@ def explained(
         ended=tuple(ended),
         notes=(
             *dict.fromkeys(_shared(target, found)),
-            *([f"{lines} lines of the decision log are damaged and left out"] if lines else ()),
+            *([f"damaged, and left out: {damaged}"] if damaged else ()),
         ),
     )
+
+
+def damage(lines: int) -> str:
+    """Return what is damaged of the log, in words; empty where nothing is."""
+    return f"{lines} line{'' if lines == 1 else 's'} of the decision log" if lines else ""
 
 
 def _searched(

@@ -12,7 +12,7 @@ from koordlet.decision.cgroups import inside
 from koordlet.decision.names import harmless
 from koordlet.decision.record import PodKind, Record
 from koordlet.diagnosis import look as looks
-from koordlet.diagnosis.explained import DAY_S, MOST_ENDED
+from koordlet.diagnosis.explained import DAY_S, MOST_ENDED, damage
 from koordlet.diagnosis.held import Changed, File, held, is_about_holding, says_how_it_is
 from koordlet.diagnosis.targets import evicted, known_names, owner_of, subject_of, victim_of
 from koordlet.diagnosis.waiting import waiting
@@ -174,9 +174,9 @@ def _notes(left: Left, instant: float, asked: float, pause: Pause) -> tuple[str,
     elif asked > instant + looks.AROUND_S:
         found.append(f"nothing was measured since {date(instant)}: this is how it was then")
     found += [f"damaged, and left out: {harmless(each)}" for each in status.damaged]
-    lines = unreadable(left.log, pause)
-    if lines:
-        found.append(f"damaged, and left out: {lines} lines of the decision log")
+    damaged = damage(unreadable(left.log, pause))
+    if damaged:
+        found.append(f"damaged, and left out: {damaged}")
     if not left.log.files and not left.log.waiting:
         found.append("there is no decision log: nothing is known of evictions and of what holds")
     return tuple(found)

@@ -197,6 +197,9 @@ def test_events_of_a_kind(served: Served, capsys: pytest.CaptureFixture[str]) ->
     assert main([*at, "--subject", "besteffort"]) == Exit.OK
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["sequence"] == 2
+    assert main([*at, "--kind", "conflict"]) == Exit.OK
+    told = capsys.readouterr()
+    assert not told.out and "no such event in this run; --since 24h" in told.err
     assert main([*at, "--kind", "lifecylce"]) == Exit.USAGE
     assert 'did you mean "lifecycle"?' in capsys.readouterr().err
 

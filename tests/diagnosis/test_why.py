@@ -134,14 +134,17 @@ def test_damaged_history_is_named(
     where = ["--state-dir", str(tmp_path)]
     assert main(["why", "--at", TROUBLE, "-o", "json", *where]) == Exit.OK
     notes = json.loads(capsys.readouterr().out)["notes"]
-    assert "damaged, and left out: 1 lines of the decision log" in notes
+    assert "damaged, and left out: 1 line of the decision log" in notes
     assert any(segment.name in each for each in notes)
     for asked in (["query", "node_cpu_usage", *WHOLE], ["top", "--at", TROUBLE]):
         assert main([*asked, *where]) == Exit.OK
         error = f"not in this answer, because it is damaged: {segment.name}"
         assert error in capsys.readouterr().err
     assert main(["events", *where]) == Exit.OK
-    assert "1 lines of" in capsys.readouterr().err
+    assert "damaged, and left out: 1 line of the decision log" in capsys.readouterr().err
+    assert main(["events", "--kind", "config", *where]) == Exit.OK
+    told = capsys.readouterr()
+    assert not told.out and "no such event" in told.err
 
 
 def test_the_last_minute_of_a_dead_daemon_is_in_its_log_alone(tmp_path: Path, state: Path) -> None:

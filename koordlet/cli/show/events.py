@@ -42,25 +42,30 @@ def main(args: argparse.Namespace) -> int:
         events = client.events(
             since=since, follow=args.follow, kinds=args.kinds, subject=args.subject
         )
-        _print(events, args)
+        _print(events, args, "" if since else " in this run; --since 24h looks further back")
     return Exit.OK
 
 
-def _print(events: Iterable[EventView], args: argparse.Namespace) -> None:
+def _print(events: Iterable[EventView], args: argparse.Namespace, earlier: str = "") -> None:
+    """``earlier``: what to say where there are none."""
+    is_empty = True
     for event in events:
+        is_empty = False
         print(_text(event, args.output), flush=args.follow)
+    if is_empty:
+        warn(f"no such event{earlier}")
 
 
 def _on_disk(left: Left, args: argparse.Namespace, since: float) -> Iterable[EventView]:
     from koordlet.diagnosis.events import wanted
-    from koordlet.diagnosis.explained import meanings_of
+    from koordlet.diagnosis.explained import damage, meanings_of
     from koordlet.diagnosis.why import last_known, names_left
     from koordlet.engine.events import event_view
     from koordlet.report.decision_search import history, unreadable
 
-    lines = unreadable(left.log)
-    if lines:
-        warn(f"{lines} lines of {left.source} are damaged and left out")
+    damaged = damage(unreadable(left.log))
+    if damaged:
+        warn(f"damaged, and left out: {damaged}")
     try:
         names = names_left(left, last_known(left, time.time())) if args.subject else {}
         is_wanted = wanted(args.kinds, args.subject, meanings_of(names))
