@@ -12,7 +12,7 @@ from koordlet.admin.model.doctor import CheckState, CheckView
 from koordlet.admin.model.status import CollectorView, StatusView, VerdictState
 from koordlet.admin.nri_check import nri_check
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import Capability
+from koordlet.decision.why import Capability
 from koordlet.kernel.host import Host
 
 # Without these nothing sensible can be decided or done; any other lack costs one feature.

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -19,14 +19,17 @@ from koordlet.admin.line import CallError, Line
 from koordlet.admin.model.configuration import ConfigView, ReloadView
 from koordlet.admin.model.doctor import DoctorView
 from koordlet.admin.model.events import EventView, ExplainView
+from koordlet.admin.model.nri import NriView
 from koordlet.admin.model.status import StatusView
 from koordlet.admin.model.usage import PodView, TopView
 from koordlet.admin.prediction import PredictView
 from koordlet.admin.ranges import QueryView, RangeView
-from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, RestoreView, ResumedView
 from koordlet.decision.names import encodable
+
+if TYPE_CHECKING:
+    from koordlet.admin.runtime import HooksView
 
 CONNECT_TIMEOUT_S = 2.0
 CALL_TIMEOUT_S = 10.0
@@ -142,6 +145,8 @@ class Client:
         return self._call("Doctor", self._pb.DoctorRequest(), DoctorView)
 
     def hooks(self, target: str) -> HooksView:
+        from koordlet.admin.runtime import HooksView
+
         return self._call("Hooks", self._pb.HooksRequest(target=encodable(target)), HooksView)
 
     def nri(self) -> NriView:

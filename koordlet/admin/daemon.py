@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from koordlet.admin.blame import BlameView, WhyView
-from koordlet.admin.model.configuration import ConfigView, ReloadView
-from koordlet.admin.model.doctor import DoctorView
-from koordlet.admin.model.events import EventView, ExplainView
-from koordlet.admin.model.status import StatusView
-from koordlet.admin.model.usage import PodView, TopView
-from koordlet.admin.prediction import PredictView
-from koordlet.admin.ranges import QueryView, RangeView
-from koordlet.admin.runtime import HooksView, NriView
-from koordlet.admin.strategies import StrategiesView
-from koordlet.admin.undo import PausedView, RestoreView, ResumedView
-from koordlet.kernel.background import Pause, no_pause
-
 if TYPE_CHECKING:  # loaded when somebody asks
+    from koordlet.admin.blame import BlameView, WhyView
     from koordlet.admin.devices import DevicesView
+    from koordlet.admin.model.configuration import ConfigView, ReloadView
+    from koordlet.admin.model.doctor import DoctorView
+    from koordlet.admin.model.events import EventView, ExplainView
+    from koordlet.admin.model.nri import NriView
+    from koordlet.admin.model.status import StatusView
+    from koordlet.admin.model.usage import PodView, TopView
+    from koordlet.admin.prediction import PredictView
+    from koordlet.admin.ranges import QueryView, RangeView
+    from koordlet.admin.runtime import HooksView
+    from koordlet.admin.strategies import StrategiesView
+    from koordlet.admin.undo import PausedView, RestoreView, ResumedView
     from koordlet.admin.worker import Worker
+    from koordlet.kernel.background import Pause
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -37,7 +37,7 @@ class Lookup(Protocol[T_co]):
     """The part of an answer that takes long: for the worker thread. It touches nothing that the
     event loop changes, and raises the same errors as the call that it came from."""
 
-    def __call__(self, pause: Pause = no_pause) -> T_co: ...
+    def __call__(self, pause: Pause = ...) -> T_co: ...
 
 
 class DaemonApi(Protocol):

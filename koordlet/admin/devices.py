@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from koordlet.decision.snapshot import Capability
+from koordlet.decision.why import Capability
 
 
 class DevicePartView(msgspec.Struct, frozen=True, kw_only=True):

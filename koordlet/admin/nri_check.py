@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from koordlet.admin.model.doctor import CheckState, CheckView
-from koordlet.admin.runtime import NriView
+from koordlet.admin.model.nri import NriView
 
 NAME = "NRI"
 LATE = (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T", int, float)
 
@@ -27,8 +26,7 @@ TIME_HELP = "10m (ago), 14:02[:30], 2026-01-31T12:00:00[Z] or @UNIX"
 """The forms of a time that ``times.parse_time`` reads."""
 
 
-@dataclass(frozen=True)
-class Argument:
+class Argument(NamedTuple):
     """``options`` as for ``ArgumentParser.add_argument``. What a shell completes: file names
     (``is_path``), names of pods and applications (``is_name``), or the words of ``module:name``, an
     iterable that is imported for that alone; a daemon of another version may know others, so they
@@ -41,8 +39,7 @@ class Argument:
     is_name: bool = False
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """``function`` is ``module:name`` of ``f(args: argparse.Namespace) -> int`` (the exit code);
     empty where ``children`` do the work. ``group``: the heading that it is listed under.
     ``examples``: what to type, and after ``#`` what for."""

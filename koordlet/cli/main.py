@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     unknown = _unknown(sys.argv[1:] if argv is None else argv)
     if unknown:
         return complain(unknown, Exit.USAGE)
-    args = build_parser().parse_args(argv)
+    args = build_parser(_asked(sys.argv[1:] if argv is None else argv)).parse_args(argv)
     # Before anything imports grpc: its C core writes what peers send to stderr as it is. Whatever
     # goes wrong with a call is an exception as well.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -53,7 +53,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def build_parser(attach: Attach | None = None) -> argparse.ArgumentParser:
+def _asked(argv: Sequence[str]) -> Iterable[Command]:
+    """Return the command that is asked for alone: the others take more CPU than its answer."""
+    return [each for each in COMMANDS if argv and each.name == argv[0]] or COMMANDS
+
+
+def build_parser(
+    commands: Iterable[Command] = COMMANDS, attach: Attach | None = None
+) -> argparse.ArgumentParser:
     """``attach`` is called with each argument and what argparse has made of it."""
     parser = argparse.ArgumentParser(
         prog="koordlet",
@@ -64,7 +71,7 @@ def build_parser(attach: Attach | None = None) -> argparse.ArgumentParser:
         "3 the daemon is not reachable.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    _add(parser, COMMANDS, attach)
+    _add(parser, commands, attach)
     return parser
 
 
@@ -94,6 +101,9 @@ def _add(
 class _Grouped(argparse.RawDescriptionHelpFormatter):
     """Commands under the headings of their groups; texts wrapped, but not the examples."""
 
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=terminal_columns() - 2)
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if text.startswith(_EXAMPLES):
             return text
@@ -116,6 +126,8 @@ class _Grouped(argparse.RawDescriptionHelpFormatter):
 
 
 _EXAMPLES = "Examples:\n"
+_NO_TERMINAL = 80
+"""Columns of a text for people where there is none."""
 
 
 def _examples(examples: Iterable[str]) -> str | None:
@@ -142,6 +154,17 @@ def _unknown(argv: Sequence[str]) -> str:
             return f"{word!r} is no command of {path}: {meant}`{path} --help` lists them"
         commands, path = found.children, f"{path} {word}"
     return ""
+
+
+def terminal_columns() -> int:
+    """``COLUMNS``, else what the terminal has; as ``shutil`` tells it, which takes long to load."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return int(columns)
+    try:
+        return os.get_terminal_size().columns or _NO_TERMINAL
+    except OSError:
+        return _NO_TERMINAL
 
 
 def named(place: str) -> Any:

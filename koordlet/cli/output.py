@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from koordlet.cli.main import terminal_columns
 from koordlet.decision.names import encodable_all, harmless
 from koordlet.drawing import clock as clocks
 
@@ -62,7 +62,7 @@ def harmless_event(logger: object, method: str, event: MutableMapping[str, Any])
 def terminal_width() -> int | None:
     """Columns of the terminal, or what ``COLUMNS`` says; None where nothing limits a line."""
     if sys.stdout.isatty() or os.environ.get("COLUMNS"):
-        return shutil.get_terminal_size().columns
+        return terminal_columns()
     return None
 
 

@@ -13,6 +13,8 @@ from koordlet.decision.metrics import MetricView
 from koordlet.decision.names import shown
 from koordlet.decision.plan import Plan, Victim
 from koordlet.decision.resource import Resource, Value
+from koordlet.decision.why import Capability as Capability
+from koordlet.decision.why import Fault as Fault
 from koordlet.protocol.cpuset import CPUSet
 from koordlet.protocol.qos import KubeQoS, PriorityClass, QoSClass, qos_with_default
 from koordlet.protocol.slo import NodeSLOSpec
@@ -74,19 +76,6 @@ class Topology(msgspec.Struct, frozen=True):
         return frozenset(cpu.id for cpu in self.cpus)
 
 
-class Capability(msgspec.Struct, frozen=True):
-    """Result of one probe. ``why`` says what was tried and what the kernel answered; ``cost``
-    what does not work without it (empty when supported); ``remedy`` what this host wants done
-    about it (empty when the answer does not tell). ``for_now``: another probe may find it."""
-
-    feature: str
-    supported: bool
-    why: str
-    cost: str = ""
-    remedy: str = ""
-    for_now: bool = False
-
-
 class Resources(msgspec.Struct, frozen=True):
     """Requests and limits where known. CPU in milli-cores, memory in bytes."""
 
@@ -131,14 +120,6 @@ class BlockDevices(msgspec.Struct, frozen=True):
     """By ``<pod uid>/<volume>``, the name of the volume's directory."""
     bfq: frozenset[str] = frozenset()
     """Numbers of the disks whose requests BFQ schedules."""
-
-
-class Fault(msgspec.Struct, frozen=True):
-    """Bad input, refused: where it stood (key, JSON path) and what to do about it."""
-
-    subject: str
-    path: str
-    message: str
 
 
 class Container(msgspec.Struct, frozen=True):

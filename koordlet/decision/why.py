@@ -1,4 +1,4 @@
-"""Why something was, or was not, done: the part of a decision that people read."""
+"""Reasons: why something was, or was not, done, what a kernel lacks, what an input has wrong."""
 
 from __future__ import annotations
 
@@ -25,3 +25,24 @@ class Why(msgspec.Struct, frozen=True):
     rule: str
     text: str
     inputs: tuple[Input, ...] = ()
+
+
+class Capability(msgspec.Struct, frozen=True):
+    """Result of one probe. ``why`` says what was tried and what the kernel answered; ``cost``
+    what does not work without it (empty when supported); ``remedy`` what this host wants done
+    about it (empty when the answer does not tell). ``for_now``: another probe may find it."""
+
+    feature: str
+    supported: bool
+    why: str
+    cost: str = ""
+    remedy: str = ""
+    for_now: bool = False
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Bad input, refused: where it stood (key, JSON path) and what to do about it."""
+
+    subject: str
+    path: str
+    message: str

@@ -14,16 +14,16 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from koordlet.kernel.background import Background, Pause, no_pause
-from koordlet.kernel.bpf.block import BlockIo
-from koordlet.kernel.bpf.irq import Interrupts
-from koordlet.kernel.bpf.run_queue import RunQueue
-from koordlet.kernel.bpf.stalls import Stalls
-from koordlet.kernel.net.marks import NetFilter
-from koordlet.kernel.net.tc import TrafficControl
 
 if TYPE_CHECKING:  # loaded where they are used, and nowhere else
+    from koordlet.kernel.bpf.block import BlockIo
     from koordlet.kernel.bpf.cpi import CpiCounters
+    from koordlet.kernel.bpf.irq import Interrupts
+    from koordlet.kernel.bpf.run_queue import RunQueue
+    from koordlet.kernel.bpf.stalls import Stalls
     from koordlet.kernel.devices.nvml import Nvml
+    from koordlet.kernel.net.marks import NetFilter
+    from koordlet.kernel.net.tc import TrafficControl
     from koordlet.kernel.perf.events import Perf
     from koordlet.kernel.unit_properties import UnitProperties
 

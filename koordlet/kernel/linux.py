@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import stat
@@ -12,22 +11,20 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from koordlet.kernel.background import Background, Pause, ThreadBackground, no_pause
-from koordlet.kernel.bpf import objects
-from koordlet.kernel.bpf.block import BlockIo, BpfBlockIo
-from koordlet.kernel.bpf.irq import BpfInterrupts, Interrupts
-from koordlet.kernel.bpf.run_queue import BpfRunQueue, RunQueue
-from koordlet.kernel.bpf.stalls import BpfStalls, Stalls
 from koordlet.kernel.host import DirectoryWatch, File, Watch, Words, temporary
-from koordlet.kernel.inotify import Inotify
 from koordlet.kernel.limits import LimitWriter
-from koordlet.kernel.net.marks import NetFilter
-from koordlet.kernel.net.tc import TrafficControl
 from koordlet.kernel.psi import PsiWatcher
 from koordlet.kernel.syscalls import sched_core, send_signal, shared_library
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # loaded by who uses them: commands read files alone
+    from koordlet.kernel.bpf.block import BlockIo
     from koordlet.kernel.bpf.cpi import CpiCounters
+    from koordlet.kernel.bpf.irq import Interrupts
+    from koordlet.kernel.bpf.run_queue import RunQueue
+    from koordlet.kernel.bpf.stalls import Stalls
     from koordlet.kernel.devices.nvml import Nvml
+    from koordlet.kernel.net.marks import NetFilter
+    from koordlet.kernel.net.tc import TrafficControl
     from koordlet.kernel.perf.events import Perf
     from koordlet.kernel.unit_properties import UnitProperties
 
@@ -241,13 +238,24 @@ class LinuxHost:
         return os.stat(path).st_ino
 
     def watch_directories(self, on_event: Callable[[str, str], None]) -> DirectoryWatch:
-        return Inotify(asyncio.get_running_loop(), on_event)
+        return self._inotify(on_event)
 
     def watch_writes(self, on_event: Callable[[str, str], None]) -> DirectoryWatch:
-        return Inotify(asyncio.get_running_loop(), on_event, writes=True)
+        return self._inotify(on_event, writes=True)
+
+    def _inotify(
+        self, on_event: Callable[[str, str], None], *, writes: bool = False
+    ) -> DirectoryWatch:
+        from asyncio import get_running_loop
+
+        from koordlet.kernel.inotify import Inotify
+
+        return Inotify(get_running_loop(), on_event, writes=writes)
 
     def psi_trigger(self, path: str, trigger: str, on_fire: Callable[[], None]) -> Watch:
-        return self._psi.arm(path, trigger, on_fire, asyncio.get_running_loop())
+        from asyncio import get_running_loop
+
+        return self._psi.arm(path, trigger, on_fire, get_running_loop())
 
     def sched_core(self, command: int, pid: int, scope: int) -> int:
         return sched_core(command, pid, scope)
@@ -258,6 +266,9 @@ class LinuxHost:
         send_signal(pids, number, members)
 
     def traffic(self) -> tuple[TrafficControl, NetFilter]:
+        from koordlet.kernel.net.marks import NetFilter
+        from koordlet.kernel.net.tc import TrafficControl
+
         return TrafficControl(), NetFilter()
 
     def unit_properties(self) -> UnitProperties:
@@ -274,6 +285,9 @@ class LinuxHost:
         return ThreadBackground(name)
 
     def run_queue(self, *, by_cpu_controller: bool, pause: Pause = no_pause) -> RunQueue:
+        from koordlet.kernel.bpf import objects
+        from koordlet.kernel.bpf.run_queue import BpfRunQueue
+
         lacks = objects.NO_BTF
         if os.path.exists(objects.BTF):
             try:
@@ -287,12 +301,18 @@ class LinuxHost:
         return BccRunQueue(by_cpu_controller=by_cpu_controller, pause=pause, lacks=lacks)
 
     def block_io(self) -> BlockIo:
+        from koordlet.kernel.bpf.block import BpfBlockIo
+
         return BpfBlockIo()
 
     def stalls(self, *, by_memory_controller: bool) -> Stalls:
+        from koordlet.kernel.bpf.stalls import BpfStalls
+
         return BpfStalls(by_memory_controller=by_memory_controller)
 
     def interrupts(self, *, by_cpu_controller: bool) -> Interrupts:
+        from koordlet.kernel.bpf.irq import BpfInterrupts
+
         return BpfInterrupts(by_cpu_controller=by_cpu_controller)
 
     def nvml(self) -> Nvml:

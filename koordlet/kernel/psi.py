@@ -7,11 +7,14 @@ while something is armed.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import select
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class _Trigger:

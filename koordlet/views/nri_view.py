@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from koordlet.admin.runtime import NriView
+from koordlet.admin.model.nri import NriView
 from koordlet.decision.metrics import BUCKETS_MS
 from koordlet.nri.status import Durations, Phase, Status
 from koordlet.nri.versions import why_not

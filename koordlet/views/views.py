@@ -22,6 +22,7 @@ from koordlet.admin.daemon import Lookup
 from koordlet.admin.missed import missed_checks
 from koordlet.admin.model.configuration import ConfigValueView, ConfigView, ReloadView
 from koordlet.admin.model.doctor import CheckView, DoctorView
+from koordlet.admin.model.nri import NriView
 from koordlet.admin.model.status import (
     AlarmView,
     CollectorView,
@@ -38,7 +39,6 @@ from koordlet.admin.model.status import (
     StrategyView,
     TsdbView,
 )
-from koordlet.admin.runtime import NriView
 from koordlet.admin.verdict import verdict
 from koordlet.collectors.base import Describing
 from koordlet.config.errors import ConfigErrors

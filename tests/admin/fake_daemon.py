@@ -17,6 +17,7 @@ from koordlet.admin.devices import DevicesView
 from koordlet.admin.model.configuration import ConfigValueView, ConfigView, ReloadView
 from koordlet.admin.model.doctor import CheckState, CheckView, DoctorView
 from koordlet.admin.model.events import EventKind, EventView, ExplainView
+from koordlet.admin.model.nri import NriView
 from koordlet.admin.model.status import (
     AlarmView,
     ArmedView,
@@ -38,7 +39,7 @@ from koordlet.admin.model.status import (
 from koordlet.admin.model.usage import PodView, PressureView, TopView
 from koordlet.admin.prediction import PredictView
 from koordlet.admin.ranges import QueryView, RangeView, SeriesView
-from koordlet.admin.runtime import HooksView, NriView
+from koordlet.admin.runtime import HooksView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, PauseView, RestoredView, RestoreView, ResumedView
 from koordlet.admin.verdict import verdict

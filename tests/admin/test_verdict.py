@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from koordlet.admin.cluster import ClusterView
+from koordlet.admin.model.nri import NriView
 from koordlet.admin.model.status import (
     CollectorView,
     ConfigState,
@@ -22,7 +23,6 @@ from koordlet.admin.model.status import (
     TsdbView,
     VerdictState,
 )
-from koordlet.admin.runtime import NriView
 from koordlet.admin.undo import PauseView
 from koordlet.admin.verdict import STARTING_S, verdict
 from tests.admin.fake_daemon import FakeDaemon

@@ -12,8 +12,8 @@ import pytest
 from koordlet.admin import checks
 from koordlet.admin.client import NoAccessError
 from koordlet.admin.model.doctor import CheckState, CheckView, DoctorView
+from koordlet.admin.model.nri import NriView
 from koordlet.admin.model.status import JournalView
-from koordlet.admin.runtime import NriView
 from koordlet.cli import doctor
 from koordlet.cli.main import Exit, main
 from koordlet.cli.settings import Settings, find

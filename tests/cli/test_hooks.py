@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from koordlet.admin.runtime import NriView
+from koordlet.admin.model.nri import NriView
 from koordlet.cli.main import Exit, main
 from koordlet.cli.pod_file import read_pod
 from koordlet.cli.show import nri

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from koordlet.decision.snapshot import Fault
+from koordlet.decision.why import Fault
 
 
 class ConfigValueView(msgspec.Struct, frozen=True, kw_only=True):

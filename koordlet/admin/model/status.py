@@ -8,10 +8,10 @@ import msgspec
 
 from koordlet.admin.blame import WaitingView
 from koordlet.admin.cluster import ClusterView
-from koordlet.admin.runtime import NriView
+from koordlet.admin.model.nri import NriView
 from koordlet.admin.undo import PauseView
 from koordlet.decision.record import Record
-from koordlet.decision.snapshot import Capability
+from koordlet.decision.why import Capability
 
 
 class Mode(StrEnum):

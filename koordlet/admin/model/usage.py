@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from koordlet.decision.record import PodKind, Record
-from koordlet.decision.snapshot import Fault
+from koordlet.decision.why import Fault
 
 
 class PressureView(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from koordlet.admin.model.doctor import CheckState
+from koordlet.admin.model.nri import NriView
 from koordlet.admin.nri_check import nri_check
-from koordlet.admin.runtime import NriView
 from koordlet.cli import output
 from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit
