@@ -25,6 +25,8 @@ _PSI = {"psi_precision": "10", "psi_degree": "some"}
 _WAITS = {each.resource: each for each in WAITS}
 _OWN_LIMIT = "throttled"
 """Name of that culprit in waits."""
+_FORGOTTEN = "older"
+"""The same of what is longer ago than is remembered. Of memory it means that nobody freed any."""
 
 
 class _Kinds(NamedTuple):
@@ -136,7 +138,9 @@ def _culprit(look: Look, names: Mapping[Key, Who], waits: WaitMetrics, victim: K
     whole = sum(cells.values())
     if whole <= 0:
         return _Culprit()
-    kind, name = max(cells, key=lambda cell: cells[cell])
+    # Whoever is not remembered is nobody that one can do something about.
+    known = [cell for cell in cells if cell[0] != _FORGOTTEN or waits.resource == "memory"]
+    kind, name = max(known or cells, key=lambda cell: cells[cell])
     if kind in frozenset(PodKind):
         key = PodKind(kind), name
         title = names.get(key, unnamed(key)).title

@@ -285,6 +285,8 @@ def cell(kind: str, culprit: str, ms_per_s: float, time: float = 100.0) -> Sampl
         ([waited("1", 300.0), psi("1", 3.0)], []),
         ([psi("1", 69.0), cell("pod", "2", 80.0), cell("self", "", 20.0)],
          [("cpu", "demo/be-0", 0.8)]),
+        ([psi("1", 69.0), cell("pod", "2", 40.0), cell("older", "", 60.0)],
+         [("cpu", "demo/be-0", 0.4)]),
         # A culprit that has stopped has no sample in the newest round.
         ([psi("1", 69.0), cell("pod", "2", 80.0, 95.0), cell("self", "", 20.0)],
          [("cpu", "its own tasks", 1.0)]),
