@@ -35,7 +35,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     unknown = _unknown(sys.argv[1:] if argv is None else argv)
     if unknown:
         return complain(unknown, Exit.USAGE)
-    args = build_parser(_asked(sys.argv[1:] if argv is None else argv)).parse_args(argv)
+    parser = build_parser(_asked(sys.argv[1:] if argv is None else argv))
+    args, late = parser.parse_known_args(argv)
+    if late and (any(each.startswith("-") for each in late) or "match" not in args):
+        parser.error(f"unrecognized arguments: {' '.join(late)}")
+    if late:  # argparse takes no more of these once an option has come between
+        args.match += late
     # Before anything imports grpc: its C core writes what peers send to stderr as it is. Whatever
     # goes wrong with a call is an exception as well.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -208,6 +208,18 @@ def test_events_of_a_kind(served: Served, capsys: pytest.CaptureFixture[str]) ->
     assert 'did you mean "lifecycle"?' in capsys.readouterr().err
 
 
+def test_labels_may_stand_behind_options(
+    served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["query", "pod_cpu_usage", "--window", "60s", "pod_uid=1", "--socket", served.path]
+    assert main(asked) == Exit.OK
+    assert main([*asked, "no-pair"]) == Exit.USAGE
+    assert "no-pair" in capsys.readouterr().err
+    for wrong in ([*asked, "--windo-w=3"], ["status", "web"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(wrong)
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys\nfrom koordlet.cli import main\n"
