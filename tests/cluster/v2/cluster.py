@@ -31,11 +31,17 @@ CGROUPS = "/sys/fs/cgroup"
 TREE = Kubepods("kubepods.slice")
 _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
 T = TypeVar("T")
-# Beside deploy/koordlet/config.yaml: an emulated CPU is twenty times slower than a real one.
-_CONFIG = """
+# Beside deploy/koordlet/config.yaml: an emulated CPU is twenty times slower than a real one, and
+# always under pressure.
+_EVERY_S = 5
+_OFTEN = ("node", "pods", "containers", "applications", "be", "throttled", "self", "system")
+_CONFIG = f"""
 [daemon]
 cpu_budget_percent = 0
-"""
+tick_seconds = {_EVERY_S}
+[alarms]
+min_interval_ms = {_EVERY_S * 1000}
+""" + "".join(f"[collectors.{name}]\ninterval_seconds = {_EVERY_S}\n" for name in _OFTEN)
 _BY_PROXY = """
 [nri]
 enable = false
@@ -82,10 +88,14 @@ class Emulated:
         conditions = node["status"].get("conditions", ())
         return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
+    def koordlet_pods(self) -> list[Any]:
+        path = f"/api/v1/namespaces/{SYSTEM}/pods?labelSelector=app.kubernetes.io/name%3Dkoordlet"
+        found: list[Any] = self.plane.get(path)["items"]
+        return found
+
     def koordlet_runs(self) -> str | None:
         """The id of its container, once it is ready."""
-        path = f"/api/v1/namespaces/{SYSTEM}/pods?labelSelector=app.kubernetes.io/name%3Dkoordlet"
-        for pod in self.plane.get(path)["items"]:
+        for pod in self.koordlet_pods():
             for each in pod["status"].get("containerStatuses", ()):
                 if each["ready"] and "deletionTimestamp" not in pod["metadata"]:
                     return str(each["containerID"])

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import os
@@ -21,6 +22,8 @@ from typing import Any
 PORT = 29590
 TOKEN = Path(sys.argv[1]).read_text().strip()
 WATCH_EVERY_S = 0.05
+MOST_BYTES = 65536
+"""Of a file: it is read at once, which is cheap on an emulated CPU."""
 PATH = "/srv/koordlet/node/bin:/opt/koordlet/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -60,9 +63,12 @@ def read(patterns: list[str]) -> dict[str, str]:
     for pattern in patterns:
         for path in glob.glob(pattern, recursive=True) if "*" in pattern else [pattern]:
             try:
-                found[path] = Path(path).read_text(errors="replace").strip()
+                fd = os.open(path, os.O_RDONLY)
             except OSError:
                 continue
+            with contextlib.suppress(OSError):
+                found[path] = os.read(fd, MOST_BYTES).decode(errors="replace").strip()
+            os.close(fd)
     return found
 
 
