@@ -16,6 +16,14 @@ from concurrent.futures import TimeoutError as NotDoneError
 NONBLOCK_SINCE = (6, 16)
 WAIT_S = 0.004
 """Seconds that the caller waits for the kernel to have taken a value."""
+_NEAR = 0.9
+"""Share of a limit that a group may use without making whoever sets that limit reclaim."""
+_UNLIMITED = (b"max", b"-1")
+_USED = {
+    "memory.high": "memory.current",
+    "memory.max": "memory.current",
+    "memory.limit_in_bytes": "memory.usage_in_bytes",
+}
 THREADS = 4
 """Writes for which the kernel may reclaim at a time; further ones are refused with EAGAIN."""
 
@@ -37,7 +45,7 @@ class LimitWriter:
     def write(self, path: str, data: bytes) -> None:
         """Return as soon as the file has the value. Raises OSError, and that with EAGAIN where the
         kernel has not taken it within ``WAIT_S``: it may take it later."""
-        if self._nonblock:
+        if self._nonblock or not _may_reclaim(path, data):
             _write(path, data)
             return
         if self._pool is None:
@@ -58,6 +66,19 @@ class LimitWriter:
 
 def _not_taken(path: str) -> OSError:
     return OSError(errno.EAGAIN, "the kernel reclaims memory before it takes the limit", path)
+
+
+def _may_reclaim(path: str, data: bytes) -> bool:
+    """Return whether the group uses as much as that, or nobody can tell: only then is it worth to
+    hand the value to a thread, which a busy machine may not run in time."""
+    value = data.strip()
+    if value in _UNLIMITED:
+        return False
+    directory, _, name = path.rpartition("/")
+    try:
+        return int(_read(f"{directory}/{_USED[name]}")) > _NEAR * int(value)
+    except (OSError, ValueError, KeyError):
+        return True
 
 
 def _write(path: str, data: bytes) -> None:

@@ -91,6 +91,44 @@ def test_while_all_threads_wait_for_the_kernel_nobody_else_does(
     assert file.read_bytes() == b"8192"
 
 
+@pytest.mark.parametrize(
+    ("limit", "value", "used", "by_itself"),
+    [
+        ("memory.high", b"4096", {"memory.current": "0\n"}, True),
+        ("memory.max", b"4096", {"memory.current": "3000\n"}, True),
+        ("memory.max", b"4096", {"memory.current": "4000\n"}, False),
+        ("memory.high", b"4096", {"memory.current": "9000\n"}, False),
+        ("memory.high", b"4096", {"memory.current": "odd"}, False),
+        ("memory.high", b"4096", {}, False),
+        ("memory.high", b"max", {"memory.current": "9000\n"}, True),
+        ("memory.limit_in_bytes", b"4096", {"memory.usage_in_bytes": "0\n"}, True),
+        ("memory.limit_in_bytes", b"4096", {"memory.usage_in_bytes": "9000\n"}, False),
+        ("memory.limit_in_bytes", b"-1", {}, True),
+    ],
+)
+def test_who_uses_much_less_makes_nobody_wait(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    value: bytes,
+    used: dict[str, str],
+    by_itself: bool,
+) -> None:
+    """A thread that gets no CPU for ``WAIT_S`` must not look like a kernel that reclaims."""
+    writers = []
+
+    def write(path: str, data: bytes) -> None:
+        writers.append(threading.current_thread())
+        Path(path).write_bytes(data)
+
+    monkeypatch.setattr(limits, "_write", write)
+    monkeypatch.setattr(limits, "WAIT_S", 10)
+    for name, text in {limit: "max\n", **used}.items():
+        (tmp_path / name).write_text(text)
+    LimitWriter(OLD).write(str(tmp_path / limit), value)
+    assert (writers == [threading.current_thread()]) is by_itself
+
+
 @pytest.mark.parametrize("kernel", [OLD, NEW])
 def test_a_refusal_is_that_of_the_kernel(tmp_path: Path, kernel: str) -> None:
     with pytest.raises(OSError, match="No such file") as caught:

@@ -74,6 +74,26 @@ def test_a_read_only_hierarchy_is_the_reason() -> None:
     assert found["inotify-cgroup"].why == f"{path}: EROFS (Read-only file system)"
 
 
+@pytest.mark.parametrize(("number", "for_now"), [(errno.EAGAIN, True), (errno.EROFS, False)])
+def test_what_only_has_no_time_now_is_tried_again(number: int, for_now: bool) -> None:
+    class Refusing(DictHost):
+        def mkdir(self, path: str) -> None:
+            super().mkdir(path)
+            self.files[f"{path}/memory.high"] = b"max\n"
+
+        def rmdir(self, path: str) -> None:
+            self.files.pop(f"{path}/memory.high", None)
+            super().rmdir(path)
+
+        def write_limit(self, path: str, data: bytes) -> None:
+            raise OSError(number, os.strerror(number), path)
+
+    host = Refusing({f"{ROOT}/cgroup.subtree_control": "memory", "/proc/filesystems": ""})
+    found = run(host, Layout({}, ROOT, frozenset({"memory"})))[Resource.MEMORY_HIGH]
+    assert not found.supported and errno.errorcode[number] in found.why
+    assert found.for_now is for_now
+
+
 def test_group_identity_can_be_switched_on_where_it_is_off() -> None:
     file = f"{ROOT}/{PROBE}/cpu.bvt_warp_ns"
     switch = "/proc/sys/kernel/sched_group_identity_enabled"

@@ -217,6 +217,10 @@ FEATURES: tuple[Feature, ...] = (
 """In the order they are tried: a quota must not stand in the way of what comes after it."""
 
 
+_FOR_NOW = (errno.EAGAIN, errno.EINTR, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""What the state of the machine answers, not what it can do."""
+
+
 def grounds(host: Host, layout: Layout, sys_root: str = "/sys") -> frozenset[str]:
     """What features rest on that comes and goes while a machine runs: as long as it is the same,
     so is what ``probe`` finds. Raises OSError."""
@@ -255,10 +259,11 @@ async def _try(feature: Feature, place: Scratch) -> Capability:
     except Unsupported as missing:
         return Capability(str(feature.name), False, missing.why, feature.cost, missing.remedy)
     except ValueError as error:
-        why = str(error)
+        why, for_now = str(error), False
     except OSError as error:
         name = errno.errorcode.get(error.errno or 0, str(error.errno))
         why = f"{error.filename or feature.name}: {name} ({error.strerror})"
+        for_now = error.errno in _FOR_NOW
     else:
         return Capability(feature=str(feature.name), supported=True, why=why)
-    return Capability(feature=str(feature.name), supported=False, why=why, cost=feature.cost)
+    return Capability(str(feature.name), False, why, feature.cost, for_now=for_now)
