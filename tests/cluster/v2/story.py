@@ -179,6 +179,7 @@ class Story:
         self.tell(
             f"a pod's limit as a whole went from 500m to 450m, its burst from {burst} to {lower} us"
         )
+        self.node.kubectl("-n", SHOP, "delete", "pod", "whole", "--wait=false")
         self.resize("web", _container({"limits": {"cpu": "500m"}}))
         self.holds(f"{container_cgroup(self.running('web'))}/cpu.max", "50000 100000")
         self.settled("web")
@@ -194,7 +195,8 @@ class Story:
         self.at_least(f"{BURSTABLE}/memory.min", 32 * MIB)
         self.at_least(f"{ROOT}/memory.min", 32 * MIB)
         near = self.node.wait(
-            "best effort has memory.high", lambda: _number(self._value(f"{batch}/memory.high"))
+            "best effort has memory.high",
+            lambda: _number(self._value(f"{batch}/memory.high")) or None,
         )
         assert near // MIB == high, near
         self.tell(
@@ -211,9 +213,15 @@ class Story:
         _judge(worst)
 
     def kubelet_again(self) -> None:
-        self._stays(
-            "kubelet was restarted", lambda: self.machine.shell("systemctl restart kubelet")
-        )
+        said = "journalctl --no-pager _PID=$(systemctl show -P MainPID kubelet)"
+
+        def restart() -> None:
+            self.machine.shell("systemctl restart kubelet")
+            # By then it has set up its slices.
+            looks = f"{said} | grep -c 'SyncLoop ADD'"
+            self.node.wait("kubelet sees its pods", lambda: int(self.machine.shell(looks)) > 0)
+
+        self._stays("kubelet was restarted", restart)
         self.node.wait("the node is Ready", self.node.is_ready)
 
     def units_again(self) -> None:
@@ -318,7 +326,7 @@ class Story:
 
     def conflicts(self) -> Sequence[str]:
         """Of the decisions of koordlet; its command takes an emulated CPU minutes."""
-        text = f"grep -h '\"result\":\"conflict\"' {DECISIONS} || [ $? = 1 ]"
+        text = f'grep -h \'"result":"conflict"\' {DECISIONS} || [ $? = 1 ]'
         return self.machine.shell(text).splitlines()
 
     def _stays(self, what: str, do: Callable[[], object]) -> None:
