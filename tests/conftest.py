@@ -26,11 +26,12 @@ their runtimes and systemd keep below /run, are their own."""
 
 
 def pytest_configure() -> None:
-    """A shell starts background jobs with signals ignored, which the programs under test would
-    inherit."""
+    """Make nothing depend on who starts the tests: a shell starts background jobs with signals
+    ignored, which the programs under test would inherit; a terminal has a width."""
     for each in (signal.SIGHUP, signal.SIGQUIT):
         signal.signal(each, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.pop("COLUMNS", None)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -17,12 +17,6 @@ def served(tmp_path: Path) -> Iterator[Served]:
         yield running
 
 
-@pytest.fixture(autouse=True)
-def no_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever terminal the tests run in."""
-    monkeypatch.delenv("COLUMNS", raising=False)
-
-
 @pytest.fixture
 def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TZ", "UTC")
