@@ -97,21 +97,34 @@ def child(everywhere: Loads, tmp_path: Path) -> Iterator[Child]:
 def test_who_floods_a_disk_is_held_back_only_for_those_that_wait(
     everywhere: Loads, child: Child, disk: str
 ) -> None:
-    everywhere.run(child.ls, AHEAD.format(disk=disk))
+    ahead = everywhere.run(child.ls, AHEAD.format(disk=disk))
     child.start()
     time.sleep(LEARNS_S)
     missing = [c for c in child.ask("status")["capabilities"] if c["feature"] == FEATURE.name]
     if not missing[0]["supported"]:
         pytest.skip(missing[0]["why"])
     everywhere.run(child.be, FLOOD.format(disk=disk, disk_bytes=DISK_BYTES))
-    time.sleep(INNOCENT_S)
-    assert _waits_ms_per_s(child) < STALL_MS_PER_S
-    assert not _is_held(child)
+    truly_ms_per_s = _sleeps_ms_per_s(ahead, INNOCENT_S)
+    counted_ms_per_s = _waits_ms_per_s(child)
+    assert counted_ms_per_s < STALL_MS_PER_S + 2 * truly_ms_per_s
+    # A machine that is busy may have no room for another request: then it does wait.
+    assert not _is_held(child) or truly_ms_per_s > STALL_MS_PER_S / 2
     everywhere.run(child.ls, EACH.format(disk=disk))
+    until(lambda: _waits_ms_per_s(child) >= STALL_MS_PER_S, "waiting is counted")
     until(lambda: _is_held(child), "the writer is held back")
-    assert _waits_ms_per_s(child) >= STALL_MS_PER_S
     (newest, *_) = child.ask("explain", "batch")["decisions"]
     assert newest["why"]["rule"] == "interference.hold"
+
+
+def _sleeps_ms_per_s(pid: int, seconds: float) -> float:
+    """Return how much of the time the process could not be woken, by many looks at it."""
+    looks = sleeps = 0
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        looks, sleeps = looks + 1, sleeps + (state == "D")
+        time.sleep(0.002)
+    return 1000 * sleeps / looks
 
 
 def _waits_ms_per_s(child: Child) -> float:
