@@ -13,6 +13,7 @@ from koordlet.collectors.waits.figures import quantile_us
 from koordlet.decision.resource import Resource
 from koordlet.kernel.background import no_pause
 from koordlet.kernel.bpf.run_queue import IDLE, OLDER, THROTTLED, BpfRunQueue
+from koordlet.kernel.parse import cpu_stat
 from tests.kernel.bpf.conftest import Loads
 
 pytestmark = pytest.mark.kernel
@@ -111,7 +112,11 @@ def test_a_victim_out_of_quota_blames_nobody_else(
         row = run_queue.read(no_pause).waits_ns.get(victim_id, {})
         culprits = (victim_id, other_id, IDLE, OLDER, THROTTLED)
         ours = {culprit: row.get(culprit, 0) for culprit in culprits}
-    assert ours[THROTTLED] > 0.6 * sum(ours.values())
+    throttled_ns = cpu_stat(
+        loads.linux.read(f"{loads.root_of('cpu')}/{victim}/cpu.stat")
+    ).throttled_ns
+    # On a busy machine its tasks wait for strangers and each other too.
+    assert ours[THROTTLED] > 0.6 * throttled_ns > 0
     assert ours[other_id] < 0.1 * sum(ours.values())
 
 
