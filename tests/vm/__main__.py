@@ -54,7 +54,7 @@ def _arguments() -> argparse.ArgumentParser:
     names = [guest.name for guest in GUESTS]
     parser.add_argument("--guest", action="append", choices=names, help="only this one")
     parser.add_argument("--stage", action="append", help="only this one of tests/vm/stages.toml")
-    parser.add_argument("--limit", type=float, default=1200.0, help="seconds for a guest (1200)")
+    parser.add_argument("--limit", type=float, default=1800.0, help="seconds for a guest (1800)")
     parser.add_argument(
         "--long", action="store_true", help="also what CI leaves out of a guest (stages.toml)"
     )
