@@ -44,7 +44,7 @@ SLICE = "kubepods-besteffort.slice"
 BE = CGROUPS / "kubepods.slice" / SLICE
 POD = "kubepods-besteffort-pod00000000_0000_0000_0000_000000000001.slice"
 SCOPE = f"cri-containerd-{'c' * 64}.scope"
-BATCH = CGROUPS / "system.slice" / "batch.service"
+BATCH = CGROUPS / "system.slice" / "crunch.service"
 TIMEOUT_S = 250.0
 WRITTEN_AGAIN_WITHIN_S = 5.0
 """One on a real CPU. The turn that looks at each file comes every ten seconds."""
@@ -60,13 +60,13 @@ socket = "{run}/koordlet.sock"
 listen = "unix:{run}/metrics.sock"
 [[applications]]
 name = "shop"
-systemd_unit = "shop.service"
+systemd_unit = "store.service"
 through_systemd = true
 qos = "LS"
 memory_request = "64Mi"
 [[applications]]
 name = "batch"
-systemd_unit = "batch.service"
+systemd_unit = "crunch.service"
 through_systemd = true
 qos = "BE"
 memory_limit = "100Mi"
@@ -193,10 +193,10 @@ def is_limited() -> bool:
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """Not started; a best-effort pod and two services are there."""
-    for name in ("shop.service", "batch.service"):
+    for name in ("store.service", "crunch.service"):
         Path("/run/systemd/system", name).write_text(SERVICE)
     systemctl("daemon-reload")
-    systemctl("start", "shop.service", "batch.service")
+    systemctl("start", "store.service", "crunch.service")
     pod = subprocess.Popen(
         ["systemd-run", "--quiet", "--scope", f"--unit={SCOPE}", f"--slice={POD}",
          "--property=Delegate=yes", "sleep", "infinity"],
@@ -213,7 +213,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         made.child.close()
         pod.kill()
         pod.wait()
-        systemctl("stop", "shop.service", "batch.service", "kubepods.slice")
+        systemctl("stop", "store.service", "crunch.service", "kubepods.slice")
 
 
 def told_all() -> bool:
@@ -221,9 +221,9 @@ def told_all() -> bool:
         known(unit, name) not in ("infinity", "0")
         for unit, name in (
             (SLICE, "CPUQuotaPerSecUSec"),
-            ("batch.service", "MemoryHigh"),
-            ("batch.service", "CPUQuotaPerSecUSec"),
-            ("shop.service", "MemoryMin"),
+            ("crunch.service", "MemoryHigh"),
+            ("crunch.service", "CPUQuotaPerSecUSec"),
+            ("store.service", "MemoryMin"),
         )
     )
 
@@ -248,7 +248,7 @@ def test_it_is_told_what_its_units_shall_hold(node: Node) -> None:
 
 def test_what_it_was_told_is_in_force_while_nobody_else_writes(node: Node) -> None:
     files = [BE / "cpu.max", BATCH / "memory.high", BATCH / "cpu.max"]
-    files += [BATCH.with_name("shop.service") / "memory.min"]
+    files += [BATCH.with_name("store.service") / "memory.min"]
     time.sleep(12)  # a limit that moved is told each 5 s
     node.child.send(signal.SIGSTOP)
     try:
@@ -256,8 +256,8 @@ def test_what_it_was_told_is_in_force_while_nobody_else_writes(node: Node) -> No
         assert not [text for text in before if text in ("0\n", "max\n", "max 100000\n")], before
         with watched(files[0]) as values:
             set_property(SLICE, "CPUWeight=3")
-            set_property("batch.service", "TasksMax=1000")
-            set_property("shop.service", "TasksMax=1000")
+            set_property("crunch.service", "TasksMax=1000")
+            set_property("store.service", "TasksMax=1000")
             systemctl("daemon-reload")
             time.sleep(1)
         print(values.seen)
@@ -275,7 +275,7 @@ def test_as_kubelet_updates_its_slices_best_effort_is_never_without_limit(node: 
     with watched(BE / "cpu.max") as values:
         for number in range(20):
             set_property(SLICE, f"CPUWeight={1 + number % 2}")
-            set_property("batch.service", f"TasksMax={900 + number}")
+            set_property("crunch.service", f"TasksMax={900 + number}")
         systemctl("daemon-reload")
         time.sleep(2)
     print(values.seen)
@@ -308,10 +308,10 @@ def test_pause_gives_it_back(node: Node) -> None:
     node.ask("pause")
     until(lambda: not is_limited(), "the slice has no quota")
     until(lambda: not told_all(), "systemd has forgotten")
-    for unit in (SLICE, "batch.service"):
+    for unit in (SLICE, "crunch.service"):
         assert known(unit, "CPUQuotaPerSecUSec") == "infinity"
-    assert known("batch.service", "MemoryHigh") == "infinity"
-    assert known("shop.service", "MemoryMin") == "0"
+    assert known("crunch.service", "MemoryHigh") == "infinity"
+    assert known("store.service", "MemoryMin") == "0"
     node.ask("resume")
     until(is_limited, "the slice has a quota again")
     until(told_all, "systemd knows again")
@@ -326,9 +326,9 @@ def test_a_stop_keeps_it_and_restore_gives_it_back(node: Node) -> None:
     print(done.stdout)
     assert done.returncode == 0, done.stderr
     assert not is_limited()
-    for unit in (SLICE, "batch.service"):
+    for unit in (SLICE, "crunch.service"):
         assert known(unit, "CPUQuotaPerSecUSec") == "infinity"
-    assert known("batch.service", "CPUWeight") == "90"
+    assert known("crunch.service", "CPUWeight") == "90"
     assert (BATCH / "cpu.max").read_text() == "max 100000\n"
     assert (BATCH / "cpu.weight").read_text() == "90\n"
     assert (BATCH / "memory.high").read_text() == "max\n"
@@ -342,7 +342,7 @@ def test_all_strategies_for_two_minutes_without_a_fight(node: Node) -> None:
     for turn in range(20):
         time.sleep(6)
         if turn % 5 == 4:
-            set_property("batch.service", f"TasksMax={800 + turn}")
+            set_property("crunch.service", f"TasksMax={800 + turn}")
             systemctl("daemon-reload")
         node.fights_nobody()
     status = node.ask("status")
