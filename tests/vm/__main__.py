@@ -96,7 +96,9 @@ def _chosen(options: argparse.Namespace) -> dict[Guest, tuple[Stage, ...]]:
     chosen = {}
     for guest in GUESTS:
         stages = tuple(
-            stage for stage in table if guest.name in stage.guests and _wanted(stage, options.stage)
+            stage
+            for stage in table
+            if guest.name in stage.guests and _wanted(stage, options.stage, is_long=options.long)
         )
         if not stages or (options.guest and guest.name not in options.guest):
             continue
@@ -106,8 +108,10 @@ def _chosen(options: argparse.Namespace) -> dict[Guest, tuple[Stage, ...]]:
     return chosen
 
 
-def _wanted(stage: Stage, names: list[str] | None) -> bool:
-    return stage.name in names if names else not stage.on_request
+def _wanted(stage: Stage, names: list[str] | None, *, is_long: bool) -> bool:
+    if names:
+        return stage.name in names
+    return not stage.on_request and (is_long or not stage.is_long)
 
 
 async def _all(chosen: dict[Guest, tuple[Stage, ...]], limit_s: float) -> int:

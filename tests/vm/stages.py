@@ -24,6 +24,8 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether the command runs on this machine, and starts the guest itself."""
     on_request: bool = False
     """Runs only where it is asked for by name (``--stage``)."""
+    is_long: bool = False
+    """Runs with ``--long``, or where it is asked for by name."""
     long: dict[str, tuple[str, ...]] = {}
     """Guest -> node ids of tests that run there with ``--long`` alone: CI has them elsewhere."""
 
