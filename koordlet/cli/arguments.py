@@ -86,6 +86,17 @@ def duration(text: str) -> float:
     return seconds
 
 
+def interval(default_s: float, what: str, least_s: float = 0.2) -> Argument:
+    """Return the argument of a live view. ``what``: lies between two of these."""
+    return argument(
+        "--interval",
+        type=number_in(float, least_s, 3600),
+        default=default_s,
+        metavar="S",
+        help=f"seconds between {what} (default: {default_s:g})",
+    )
+
+
 OUTPUT = argument(
     "-o",
     "--output",

@@ -22,6 +22,7 @@ from koordlet.cli.arguments import (
     TIME_HELP,
     Command,
     argument,
+    interval,
     number_in,
 )
 from koordlet.cli.commands_config import CONFIGURATION
@@ -134,13 +135,7 @@ COMMANDS: tuple[Command, ...] = (
                 metavar="TIME",
                 help=f"what it would have shown then: {TIME_HELP}; the keys [ and ] step",
             ),
-            argument(
-                "--interval",
-                type=number_in(float, 0.2, 3600),
-                default=1.0,
-                metavar="S",
-                help="seconds between frames, and between steps in the past (default: 1)",
-            ),
+            interval(1.0, "frames, and between steps in the past"),
             argument(
                 "--processes",
                 type=number_in(int, 0, 50),

@@ -12,7 +12,7 @@ from koordlet.cli.arguments import (
     Command,
     argument,
     duration,
-    number_in,
+    interval,
     time_range,
 )
 
@@ -118,13 +118,7 @@ PREDICT = Command(
             "missed, and how much it would have reserved in vain",
         ),
         argument("--once", action="store_true", help="print once and end"),
-        argument(
-            "--interval",
-            type=number_in(float, 0.5, 3600),
-            default=5.0,
-            metavar="S",
-            help="seconds between two looks (default: 5)",
-        ),
+        interval(5.0, "two looks", least_s=0.5),
         STATE_DIR,
         OUTPUT,
         CONFIG_IF_ANY,

@@ -12,6 +12,7 @@ from koordlet.cli.arguments import (
     WRONG,
     Command,
     argument,
+    interval,
     number_in,
 )
 
@@ -88,13 +89,7 @@ WRONG_COMMANDS: tuple[Command, ...] = (
                 metavar="S",
                 help="seconds to look back (default: 60)",
             ),
-            argument(
-                "--interval",
-                type=number_in(float, 0.2, 3600),
-                default=2.0,
-                metavar="S",
-                help="seconds between tables (default: 2)",
-            ),
+            interval(2.0, "tables"),
             OUTPUT,
             CONFIG_IF_ANY,
             SOCKET,
