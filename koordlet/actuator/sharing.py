@@ -114,11 +114,7 @@ def shared_with(cgroup: str, resource: Resource) -> str:
     """Return in words who else writes that file by right, and when; empty where nobody does."""
     place = _place(cgroup)
     told = [
-        f"{each.who}: {each.when}"
-        for each in SHARERS
-        if place in each.places
-        and resource in each.resources
-        and (not each.of_units or cgroup.endswith(_UNITS))
+        f"{each.who}: {each.when}" for each in SHARERS if _writes(each, cgroup, place, resource)
     ]
     return "; ".join(told).replace("`", "")
 
@@ -129,9 +125,13 @@ def _writers(cgroup: str, resource: Resource, found: Value, age_s: float) -> Ite
     for each in SHARERS:
         expected = resets or (each.any_value and place is Place.PODS)
         in_time = each.within_s is None or age_s < each.within_s
-        in_place = place in each.places and (not each.of_units or cgroup.endswith(_UNITS))
-        if expected and in_time and in_place and resource in each.resources:
+        if expected and in_time and _writes(each, cgroup, place, resource):
             yield each
+
+
+def _writes(sharer: Sharer, cgroup: str, place: Place | None, resource: Resource) -> bool:
+    is_there = place in sharer.places and (not sharer.of_units or cgroup.endswith(_UNITS))
+    return is_there and resource in sharer.resources
 
 
 def _place(cgroup: str) -> Place | None:
