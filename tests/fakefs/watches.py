@@ -16,15 +16,13 @@ if TYPE_CHECKING:
     from koordlet_fakefs.host import FakeHost
 
 
-class DirectoryWatch:
-    """Inotify on directories. Events are owed through the machine's queue."""
+class _Inotify:
+    """Directories that are watched, each as it was when it was added."""
 
     def __init__(self, host: FakeHost, on_event: Callable[[str, str], None]) -> None:
         self._host = host
         self._on_event = on_event
         self._watched: dict[str, Directory] = {}
-        self._open = True
-        host.machine.on_group.append(self._on_group)
 
     def add(self, directory: str) -> None:
         self._host.faults.check("watch", directory)
@@ -36,6 +34,15 @@ class DirectoryWatch:
 
     def remove(self, directory: str) -> None:
         self._watched.pop(directory, None)
+
+
+class DirectoryWatch(_Inotify):
+    """Inotify on directories. Events are owed through the machine's queue."""
+
+    def __init__(self, host: FakeHost, on_event: Callable[[str, str], None]) -> None:
+        super().__init__(host, on_event)
+        self._open = True
+        host.machine.on_group.append(self._on_group)
 
     def close(self) -> None:
         if self._open:
@@ -62,25 +69,12 @@ class DirectoryWatch:
         self._host.machine.events.append(tell)
 
 
-class WriteWatch:
+class WriteWatch(_Inotify):
     """Inotify on files that are written. A directory that is made anew is not watched."""
 
     def __init__(self, host: FakeHost, on_event: Callable[[str, str], None]) -> None:
-        self._host = host
-        self._on_event = on_event
-        self._watched: dict[str, Directory] = {}
+        super().__init__(host, on_event)
         host.on_write.append(self._on_write)
-
-    def add(self, directory: str) -> None:
-        self._host.faults.check("watch", directory)
-        with named(directory):
-            node = resolve(self._host.root, directory)
-            if not isinstance(node, Directory):
-                raise refuse(errno.ENOTDIR)
-            self._watched[directory] = node
-
-    def remove(self, directory: str) -> None:
-        self._watched.pop(directory, None)
 
     def close(self) -> None:
         self._watched.clear()
