@@ -133,7 +133,7 @@ class Detectors:
         self.matrix.say(math.inf, frozenset())
 
     def _name_of(self, culprit: str) -> str:
-        """Of the scene by its group, of what else the machine does with ``system`` before it."""
+        """Return the group of the scene, else the cgroup with ``system`` before it."""
         name = culprit.removeprefix(f"{self._root}/")
         return name if name != culprit or culprit in self._known else f"system {name}"
 

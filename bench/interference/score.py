@@ -23,8 +23,8 @@ class Injection(NamedTuple):
 
 @dataclass
 class Named:
-    """What one detector said: (when, whom), each time that it named one more; and each time that a
-    name went."""
+    """Answers of one detector: (when, whom), each time that it named one more; and each time that
+    a name went."""
 
     episodes: list[tuple[float, str]] = field(default_factory=list)
     ends: list[tuple[float, str]] = field(default_factory=list)
@@ -78,7 +78,7 @@ def score(injections: Sequence[Injection], episodes: Iterable[tuple[float, str]]
 
 
 def gone_after_s(injections: Sequence[Injection], named: Named) -> tuple[float, ...]:
-    """For how long a name stood after its culprit had ended, of each injection that was named."""
+    """Return how long a name outlasted its culprit, for each injection that was named."""
     found = []
     for number, each in enumerate(injections):
         same = (later.start for later in injections[number + 1 :] if later.culprit == each.culprit)

@@ -42,7 +42,7 @@ def meant(text: str) -> str:
 
 
 def mentions(text: str, name: str) -> bool:
-    """Whether the text has the name as a whole: ``web`` is neither in ``web-0`` nor in
+    """Return whether the text has the name as a whole: ``web`` is neither in ``web-0`` nor in
     ``shop/web``."""
     return name in text and bool(re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w-]|\.\w)", text))
 

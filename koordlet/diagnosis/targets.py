@@ -75,7 +75,7 @@ def victim_of(record: Record) -> str:
 
 
 def known_names(typed: str, titles: Iterable[str], besides: Iterable[str] = ()) -> str:
-    """What was likely meant, and some of those that there are, for a message. ``besides``: what
+    """Return in words what was likely meant, and some of those that there are. ``besides``: what
     may have been meant as well."""
     every = list(dict.fromkeys(titles))
     short = (each.rpartition("/")[2] for each in every)

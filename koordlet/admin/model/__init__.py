@@ -1,4 +1,4 @@
-"""What the daemon hands to the local API, as data; proto/koordlet/admin/v1/admin.proto mirrors it.
+"""Data that the daemon hands to the local API; proto/koordlet/admin/v1/admin.proto mirrors it.
 
 Field names are the names in the proto and the keys of ``-o json``. Times are unix seconds.
 None means not known (yet), which is different from zero. What was decided is a ``Record``, as in

@@ -218,7 +218,7 @@ FEATURES: tuple[Feature, ...] = (
 
 
 _FOR_NOW = (errno.EAGAIN, errno.EINTR, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-"""What the state of the machine answers, not what it can do."""
+"""Errors that tell of the state of the machine, not of what it can do."""
 
 
 def grounds(host: Host, layout: Layout, sys_root: str = "/sys") -> frozenset[str]:
