@@ -12,11 +12,11 @@ from koordlet.decision.resource import CFS_PERIOD_US, UNLIMITED, Resource, Value
 
 File = tuple[str, str]
 """Cgroup, as people see it, and resource."""
-_IN_FORCE = frozenset({Result.WRITTEN, Result.IN_FORCE, "answered"})
-_WOULD = frozenset({Result.WOULD_WRITE, "would-answer"})
-_OVER = frozenset({Result.RESTORED, Result.WOULD_RESTORE, Result.CONFLICT, Result.GONE})
 _ANSWERED = "answered"
 """The runtime has written it, so the journal does not know of it."""
+_IN_FORCE = frozenset({Result.WRITTEN, Result.IN_FORCE, _ANSWERED})
+_WOULD = frozenset({Result.WOULD_WRITE, "would-answer"})
+_OVER = frozenset({Result.RESTORED, Result.WOULD_RESTORE, Result.CONFLICT, Result.GONE})
 _FORGOTTEN = "the decision log does not say why any more"
 
 

@@ -20,9 +20,9 @@ from koordlet.kernel.cgroup.conversions import is_modern, shares_to_weight
 from koordlet.protocol.qos import KubeQoS
 
 EVERY_S = 60.0
-"""A runtime is seldom replaced."""
+"""Seconds between two looks; a runtime is seldom replaced."""
 AGAIN_S = 5.0
-"""Text where no container says it."""
+"""Seconds between two looks as long as no container tells the rule."""
 MOST_READ = 16
 """Containers that are asked. One that is being resized may speak for the wrong rule."""
 
