@@ -9,6 +9,7 @@ from koord_scheduler.model import pod_wire as wire
 from koord_scheduler.model.amounts import Text, amount_of
 from koord_scheduler.model.cluster.columns import MOST_AMOUNT
 from koord_scheduler.model.resize import sizes
+from koord_scheduler.model.wire import PodSpec
 from koordlet.protocol import qos
 from koordlet.protocol.resources import CPU, MEMORY
 
@@ -92,7 +93,7 @@ def _amounts(resources: Mapping[str, Text]) -> dict[str, int]:
     }
 
 
-def kube_qos(spec: wire.PodPlacement, text: str) -> qos.KubeQoS:
+def kube_qos(spec: wire.PodPlacement | PodSpec, text: str) -> qos.KubeQoS:
     if text in set(qos.KubeQoS):
         return qos.KubeQoS(text)
     return qos.kube_qos_of(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from koord_scheduler.model import facts, wire
 from koord_scheduler.model.amounts import NOTHING, Amounts, Text, amount_of
+from koord_scheduler.model.pod_amounts import kube_qos
 from koord_scheduler.model.resize import sizes
 from koordlet.protocol import keys, qos
 from koordlet.protocol.errors import ProtocolError
@@ -65,7 +66,7 @@ def pod_facts(
     request = pod_request(spec_size)
     for each in others:
         request = request.largest(pod_request(each))
-    kube = _kube_qos(spec, status)
+    kube = kube_qos(spec, status.qos_class)
     raw = qos.raw_qos(labels.get(keys.QOS_CLASS.name))
     cls = qos.qos_with_default(raw, kube)
     priority = qos.raw_priority_class(labels.get(keys.PRIORITY_CLASS.name), spec.priority)
@@ -195,25 +196,6 @@ def _requests(container: wire.Container) -> Amounts:
     """A limit alone is the request too."""
     resources = container.resources
     return _amounts({**resources.limits, **resources.requests})
-
-
-def _kube_qos(spec: wire.PodSpec, status: wire.PodStatus) -> qos.KubeQoS:
-    if status.qos_class in set(qos.KubeQoS):
-        return qos.KubeQoS(status.qos_class)
-    return qos.kube_qos_of(
-        (
-            (
-                _plain({**each.resources.limits, **each.resources.requests}),
-                _plain(each.resources.limits),
-            )
-            for each in (*spec.containers, *spec.init_containers)
-        ),
-        (_plain(spec.resources.requests), _plain(spec.resources.limits)),
-    )
-
-
-def _plain(resources: Mapping[str, Text]) -> dict[str, int]:
-    return {CPU: _amount(resources, CPU), MEMORY: _amount(resources, MEMORY)}
 
 
 def _numa_nodes(annotations: Mapping[str, str]) -> tuple[int, ...]:
