@@ -156,7 +156,8 @@ def _judged(known: Known, snapshot: Snapshot, waits: WaitMetrics, time: float) -
             pairs.get(cell, Pair()),
             share,
             snapshot.now,
-            demand_ms_per_s=rows[victim].demand_ms_per_s if hurries(culprit) else None,
+            demand_ms_per_s=rows[victim].demand_ms_per_s,
+            hurried=hurries(culprit),
             learnt=learnt,
             excused=excused,
         )

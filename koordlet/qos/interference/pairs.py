@@ -1,7 +1,7 @@
 """When one makes another wait more than is normal between the two: pure arithmetic.
 
 A window is bad where the blame is at least ``FLOOR`` and ``SIGMAS`` standard deviations above what
-is normal. Mean and variance are exponentially weighted and learn from no bad window, so that a
+is normal, and the wait is at least ``BAD_MS_PER_S``. Mean and variance are exponentially weighted and learn from no bad window, so that a
 disturbance does not become normal. Three bad windows of five make an antagonist, or two clear ones
 in a row, which are twice as far above everything. It stops being one with the first window that has
 next to nothing of it, where all before were bad: it has ended. One that comes and goes stays until
@@ -27,6 +27,9 @@ BAD_WINDOWS = 3
 CLEAR_WINDOWS = 2
 """In a row. One is not enough: that of the first look after a calm time divides the waits as those
 of the whole time were, so it may name the wrong one (``docs/concepts/blame.md``)."""
+BAD_MS_PER_S = 5.0
+"""A bad window has waits of so much. Of a victim that makes 50 small requests a second, those of a
+harmless neighbour meet a few each second, and a few are a large share of its demand."""
 CLEAR = 2.0
 """What is clear has so many times ``FLOOR`` and ``SIGMAS``."""
 CLEAR_MS_PER_S = 10.0
@@ -115,16 +118,18 @@ def judge_pair(
     blame: float,
     now: float,
     *,
-    demand_ms_per_s: float | None = None,
+    demand_ms_per_s: float,
+    hurried: bool = True,
     learnt: int = LEARN,
     excused: bool = False,
 ) -> Pair:
-    """``blame``: waits for this one by demand. ``demand_ms_per_s``: of the victim; None: no window
-    is clear. ``learnt``: its windows before this one. ``excused``: another one is bad in this
-    window, which may be why."""
+    """``blame``: waits for this one by demand. ``demand_ms_per_s``: of the victim. ``hurried``: two
+    clear windows are enough. ``learnt``: its windows before this one. ``excused``: another one is
+    bad in this window, which may be why."""
+    wait_ms_per_s = blame * demand_ms_per_s
     is_high = learnt >= LEARN and blame >= FLOOR and blame >= before.normal.limit
-    is_bad = is_high and not excused
-    is_clear = is_bad and _is_clear(before.normal, blame, demand_ms_per_s or 0.0)
+    is_bad = is_high and wait_ms_per_s >= BAD_MS_PER_S and not excused
+    is_clear = hurried and is_bad and _is_clear(before.normal, blame, wait_ms_per_s)
     normal = before.normal if is_high else before.normal.learn(blame, learnt)
     bad = (is_bad, *before.bad)[:OF_WINDOWS]
     clear = min(before.clear + 1, CLEAR_WINDOWS) if is_clear else 0
@@ -141,6 +146,6 @@ def _has_ended(before: Pair, blame: float) -> bool:
     return blame < ENDED and (all(before.bad) or before.blame < ENDED)
 
 
-def _is_clear(normal: Normal, blame: float, demand_ms_per_s: float) -> bool:
+def _is_clear(normal: Normal, blame: float, wait_ms_per_s: float) -> bool:
     is_far = blame >= CLEAR * FLOOR and blame >= normal.above(CLEAR * SIGMAS)
-    return is_far and blame * demand_ms_per_s >= CLEAR_MS_PER_S
+    return is_far and wait_ms_per_s >= CLEAR_MS_PER_S

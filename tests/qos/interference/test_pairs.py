@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordlet.qos.interference.pairs import (
+    BAD_MS_PER_S,
     ENDED,
     LEARN,
     Normal,
@@ -18,9 +19,10 @@ from koordlet.qos.interference.pairs import (
 
 
 def _run(pair: Pair, *blames: float, demand_ms_per_s: float | None = None) -> Pair:
-    """Without a demand no window is clear."""
+    """Without a demand no window is clear, however long the waits are."""
+    hurried, demand = demand_ms_per_s is not None, demand_ms_per_s or 1000.0
     for second, blame in enumerate(blames):
-        pair = judge_pair(pair, blame, float(second), demand_ms_per_s=demand_ms_per_s)
+        pair = judge_pair(pair, blame, float(second), demand_ms_per_s=demand, hurried=hurried)
     return pair
 
 
@@ -36,7 +38,7 @@ def _learnt(*blames: float) -> Pair:
     """First windows of a victim."""
     pair = Pair()
     for number, blame in enumerate(blames):
-        pair = judge_pair(pair, blame, float(number), learnt=number)
+        pair = judge_pair(pair, blame, float(number), demand_ms_per_s=1000.0, learnt=number)
     return pair
 
 
@@ -93,6 +95,13 @@ def test_waits_of_a_victim_that_hardly_runs_are_never_clear() -> None:
     """A tenth of 90 ms/s may be one wait."""
     assert _run(Pair(), 0.1, 0.1, demand_ms_per_s=90.0).since is None
     assert _run(Pair(), 0.1, 0.1, 0.1, demand_ms_per_s=90.0).since == 2.0
+
+
+def test_a_neighbour_of_small_requests_is_no_antagonist_of_one_that_hardly_waits() -> None:
+    """Seen with two processes that each make 50 small requests a second to a disk: for some seconds
+    they meet, and a quarter of 16 ms/s is 4 ms/s."""
+    assert _run(Pair(), *[0.28] * 20, demand_ms_per_s=16.0).since is None
+    assert _run(Pair(), 0.28, 0.28, 0.28, demand_ms_per_s=18.0).since == 2.0
 
 
 def test_what_is_clear_depends_on_what_is_normal() -> None:
@@ -158,17 +167,20 @@ def test_a_victim_suffers_from_a_tenth_of_its_demand_above_its_normal() -> None:
     assert judge_victim(judge_victim(calm, 0.11), 0.02).suffers is False
 
 
-@given(st.lists(st.floats(0, 1), max_size=60), st.sampled_from((None, 60.0, 1000.0)))
+@given(st.lists(st.floats(0, 1), max_size=60), st.sampled_from((16.0, 60.0, 1000.0)), st.booleans())
 def test_an_antagonist_always_had_three_bad_windows_of_five_or_two_in_a_row(
-    blames: list[float], demand_ms_per_s: float | None
+    blames: list[float], demand_ms_per_s: float, hurried: bool
 ) -> None:
     pair, history = Pair(), []
     for second, blame in enumerate(blames):
         before = pair
-        pair = judge_pair(pair, blame, float(second), demand_ms_per_s=demand_ms_per_s)
+        pair = judge_pair(
+            pair, blame, float(second), demand_ms_per_s=demand_ms_per_s, hurried=hurried
+        )
+        assert not pair.bad[0] or blame * demand_ms_per_s >= BAD_MS_PER_S
         history.append(pair.bad[0])
         if pair.since is not None and before.since is None:
-            in_a_row = min(blame, blames[second - 1]) * (demand_ms_per_s or 0.0) >= 10.0
-            assert sum(history[-5:]) >= 3 or (sum(history[-2:]) == 2 and in_a_row)
+            in_a_row = min(blame, blames[second - 1]) * demand_ms_per_s >= 10.0
+            assert sum(history[-5:]) >= 3 or (hurried and sum(history[-2:]) == 2 and in_a_row)
         if pair.since is None and before.since is not None:
             assert not any(history[-5:]) or blame < ENDED
