@@ -73,6 +73,7 @@ cluster: $(VENV)/.dev
 	$(BIN)/python -m tests.cluster.whole $(CLUSTER_ARGS)
 
 cluster-v2: $(VENV)/.dev
+	tools/test-vm-setup
 	tools/fetch-cluster
 	tools/fetch-containerd || tools/fetch-runtime sid
 	$(BIN)/python -m tests.cluster.v2 $(CLUSTER_V2_ARGS)
