@@ -24,6 +24,7 @@ GROUP = "daemon"  # gid 1 on every Debian
 
 CALL = """
 import os, sys
+import urllib.parse  # the client imports it with a refusal that has words
 import grpc
 from koordlet.admin import wire
 from koordlet.admin.client import Client, DeniedError, NotReachableError
