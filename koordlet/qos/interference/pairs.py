@@ -1,11 +1,12 @@
 """When one makes another wait more than is normal between the two: pure arithmetic.
 
 A window is bad where the blame is at least ``FLOOR`` and ``SIGMAS`` standard deviations above what
-is normal, and the wait is at least ``BAD_MS_PER_S``. Mean and variance are exponentially weighted and learn from no bad window, so that a
-disturbance does not become normal. Three bad windows of five make an antagonist, or two clear ones
-in a row, which are twice as far above everything. It stops being one with the first window that has
-next to nothing of it, where all before were bad: it has ended. One that comes and goes stays until
-two in a row have next to nothing of it, or the last five were all good.
+is normal, and the wait is at least ``BAD_MS_PER_S``. Mean and variance are exponentially weighted
+and learn from no bad window, so that a disturbance does not become normal. Three bad windows of
+five make an antagonist, or two clear ones in a row, which are twice as far above everything. It
+stops being one with the first window that has next to nothing of it, where all before were bad: it
+has ended. One that comes and goes stays until two in a row have next to nothing of it, or the last
+five were all good.
 
 The first windows of a victim only teach: a neighbour that takes much from the start is normal. One
 that comes later starts from zero, so it is noticed.
