@@ -45,14 +45,6 @@ def typical(latencies: Sequence[float]) -> float:
     return statistics.fmean(sorted(latencies)[:kept])
 
 
-def is_as_fast(beside: Sequence[float], alone: Sequence[float]) -> bool:
-    """Return whether the service takes no more of its time than beside a decoy. All latencies
-    count: a few long ones are what an antagonist does."""
-    if not beside or not alone:
-        return False
-    return statistics.fmean(beside) <= HARMLESS * statistics.fmean(alone)
-
-
 def _latencies(service: Process) -> list[float]:
     answered(service)
     time.sleep(SLICE_S)

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from bench.figures import NotMeasuredError
 from bench.interference.arms import FILLER, LIMIT_BYTES, UNDECLARED, VICTIM, Arm, Length
 from bench.interference.cast import Cast, Process, answered
-from bench.interference.decoys import HARMLESS, is_as_fast, slowed
+from bench.interference.decoys import HARMLESS, slowed
 from bench.interference.detectors import Detectors
 from bench.interference.disk import directory
 from bench.interference.load import prepare
@@ -93,11 +93,9 @@ class Scene:
             turn = number // len(self._arm.antagonists) + number
             group = culprit if turn % 2 == 0 else f"{UNDECLARED}{culprit}"
             started = [self._cast.start(culprit, group) for _ in range(copies)]
-            answered(service)
             self._watch(length.pause + length.more * draw.random(), decoys, draw)
-            rest = answered(service)
             start = self._cast.release(started)
-            harms_from = self._go_on(start, length.injection, service, decoys, draw, rest)
+            harms_from = self._go_on(start, length.injection, service, decoys, draw)
             for each in started:
                 self._cast.end(each)
             self._cast.empty(group)
@@ -113,27 +111,24 @@ class Scene:
         service: Process,
         decoys: Sequence[Process],
         draw: random.Random,
-        rest: Sequence[float],
     ) -> float | None:
         """Lets an antagonist go on; since when it does harm, None: it does none. Elsewhere than
-        below a limit of memory each counts from its start, unless the service is as fast as in its
-        ``rest`` (latencies): one that needs half of a CPU may find the other one free.
+        below a limit of memory each counts from its start: on a busy machine the service's latency
+        says too little about a single one.
 
         Below a limit of memory nobody waits until clean pages have become dirty ones. There it
         goes on for so long from the first second in which the service stalls.
         """
         harms_from = None if self._arm.limited else start
-        beside: list[float] = []
+        answered(service)
         while time.monotonic() - start < 3 * seconds:
             second = time.monotonic()
             self._watch(1.0, decoys, draw)
-            beside += answered(service)
+            answered(service)  # its pipe must not fill
             if harms_from is None and self.detectors.waits_ms_per_s >= STALL_MS_PER_S:
                 harms_from = second
             if harms_from is not None and time.monotonic() - harms_from >= seconds:
                 break
-        if not self._arm.limited and is_as_fast(beside, rest):
-            return None
         return harms_from
 
     def _learn(self, *, closely: bool) -> None:

@@ -83,11 +83,3 @@ def test_the_directory_of_a_scene_goes_with_it(monkeypatch: pytest.MonkeyPatch) 
         assert os.path.isdir(path)
     assert not os.path.exists(path)
     assert said == []
-
-
-def test_an_antagonist_does_harm_by_a_few_long_requests_too() -> None:
-    alone = [1.0] * 100
-    assert decoys.is_as_fast([1.04] * 100, alone)
-    assert not decoys.is_as_fast([*[1.0] * 98, *[5.0] * 2], alone)
-    assert not decoys.is_as_fast([], alone)
-    assert not decoys.is_as_fast(alone, [])

@@ -14,7 +14,7 @@ import pytest
 from koordlet_fakefs.files import FilesDirectory
 from koordlet_fakefs.tree import add_directory
 
-from koordlet.cluster.beside import MOST_CPU_STATE_BYTES
+from koordlet.cluster.beside import AWAY_S, MOST_CPU_STATE_BYTES, PODS_S
 from koordlet.cluster.kubelet import Kubelet, Place
 from koordlet.cluster.kubelet_config import KubeletError, read_configz
 from koordlet.cluster.options import Options
@@ -180,11 +180,13 @@ def test_kubelet_tells_pods_while_the_api_server_is_away(
             kubelet.pods = [old, new]
             joined.world.host.make_pod(uid=new["metadata"]["uid"], qos="burstable")
             await joined.sees(lambda: joined.pod(new["metadata"]["uid"]) is not None)
+            joined.world.host.advance(AWAY_S)
             await joined.sees(lambda: joined.pod(new["metadata"]["uid"]).qos == "BE")
             assert joined.pod(new["metadata"]["uid"]).origins["labels"] == "kubelet"
             assert joined.object("kubelet's pods").name == "2"
             kubelet.pods = []  # it has just started
             source, lists = joined.world.parts.listed["kubelet"], joined.member.kubelet.lists
+            joined.world.host.advance(PODS_S)
             await joined.sees(lambda: joined.member.kubelet.lists > lists)
             assert len(source.pods()) == 2
             joined.kube.faults.down = False

@@ -28,13 +28,12 @@ BAD_WINDOWS = 3
 CLEAR_WINDOWS = 2
 """In a row. One is not enough: that of the first look after a calm time divides the waits as those
 of the whole time were, so it may name the wrong one (``docs/concepts/blame.md``)."""
-BAD_MS_PER_S = 5.0
-"""A bad window has waits of so much. Of a victim that makes 50 small requests a second, those of a
-harmless neighbour meet a few each second, and a few are a large share of its demand."""
+BAD_MS_PER_S = 10.0
+"""A bad window has waits of so much, from which on the collector looks at a disk each second. Of a
+victim that makes 50 small requests a second, those of a harmless neighbour meet some for a while:
+5 to 9 ms/s, a third of its demand."""
 CLEAR = 2.0
 """What is clear has so many times ``FLOOR`` and ``SIGMAS``."""
-CLEAR_MS_PER_S = 10.0
-"""A clear window has waits of so much: of a victim that hardly runs, one wait is a large share."""
 ENDED = FLOOR / 2
 """Blame below which a culprit has next to nothing of a window."""
 LEARN = 5
@@ -130,7 +129,7 @@ def judge_pair(
     wait_ms_per_s = blame * demand_ms_per_s
     is_high = learnt >= LEARN and blame >= FLOOR and blame >= before.normal.limit
     is_bad = is_high and wait_ms_per_s >= BAD_MS_PER_S and not excused
-    is_clear = hurried and is_bad and _is_clear(before.normal, blame, wait_ms_per_s)
+    is_clear = hurried and is_bad and _is_clear(before.normal, blame)
     normal = before.normal if is_high else before.normal.learn(blame, learnt)
     bad = (is_bad, *before.bad)[:OF_WINDOWS]
     clear = min(before.clear + 1, CLEAR_WINDOWS) if is_clear else 0
@@ -147,6 +146,5 @@ def _has_ended(before: Pair, blame: float) -> bool:
     return blame < ENDED and (all(before.bad) or before.blame < ENDED)
 
 
-def _is_clear(normal: Normal, blame: float, wait_ms_per_s: float) -> bool:
-    is_far = blame >= CLEAR * FLOOR and blame >= normal.above(CLEAR * SIGMAS)
-    return is_far and wait_ms_per_s >= CLEAR_MS_PER_S
+def _is_clear(normal: Normal, blame: float) -> bool:
+    return blame >= CLEAR * FLOOR and blame >= normal.above(CLEAR * SIGMAS)
