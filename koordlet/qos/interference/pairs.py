@@ -25,13 +25,12 @@ WEIGHT = 0.1
 """Of the newest window in mean and variance."""
 OF_WINDOWS = 5
 BAD_WINDOWS = 3
+BAD_MS_PER_S = 10.0
+"""A bad window has waits of so much. A victim that makes 50 small requests a second waits 5 to 9
+ms/s for a harmless neighbour that does the same, which is a third of its demand."""
 CLEAR_WINDOWS = 2
 """In a row. One is not enough: that of the first look after a calm time divides the waits as those
 of the whole time were, so it may name the wrong one (``docs/concepts/blame.md``)."""
-BAD_MS_PER_S = 10.0
-"""A bad window has waits of so much, from which on the collector looks at a disk each second. Of a
-victim that makes 50 small requests a second, those of a harmless neighbour meet some for a while:
-5 to 9 ms/s, a third of its demand."""
 CLEAR = 2.0
 """What is clear has so many times ``FLOOR`` and ``SIGMAS``."""
 ENDED = FLOOR / 2

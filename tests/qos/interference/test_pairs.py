@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from koordlet.qos.interference.pairs import (
     BAD_MS_PER_S,
+    CLEAR,
     ENDED,
+    FLOOR,
     LEARN,
     Normal,
     Pair,
@@ -18,12 +22,18 @@ from koordlet.qos.interference.pairs import (
 )
 
 
-def _run(pair: Pair, *blames: float, demand_ms_per_s: float | None = None) -> Pair:
-    """Without a demand no window is clear, however long the waits are."""
-    hurried, demand = demand_ms_per_s is not None, demand_ms_per_s or 1000.0
+def _run(
+    pair: Pair, *blames: float, demand_ms_per_s: float = 1000.0, hurried: bool = False
+) -> Pair:
+    """Return the pair after windows of these."""
     for second, blame in enumerate(blames):
-        pair = judge_pair(pair, blame, float(second), demand_ms_per_s=demand, hurried=hurried)
+        pair = judge_pair(
+            pair, blame, float(second), demand_ms_per_s=demand_ms_per_s, hurried=hurried
+        )
     return pair
+
+
+_hurried = partial(_run, hurried=True)
 
 
 def test_normal_learns_a_tenth_of_each_window() -> None:
@@ -84,26 +94,26 @@ def test_three_bad_windows_of_five_make_an_antagonist() -> None:
 
 def test_two_clear_windows_in_a_row_make_an_antagonist() -> None:
     """A tenth of a demand of 200 ms/s."""
-    assert _run(Pair(), 0.1, demand_ms_per_s=200.0).since is None
-    assert _run(Pair(), 0.1, 0.1, demand_ms_per_s=200.0).since == 1.0
-    assert _run(Pair(), 0.1, 0.0, 0.1, demand_ms_per_s=200.0).since is None
-    assert _run(Pair(), 0.1, 0.09, demand_ms_per_s=200.0).since is None
-    assert _run(Pair(), 0.09, 0.1, 0.1, demand_ms_per_s=200.0).since == 2.0
+    assert _hurried(Pair(), 0.1, demand_ms_per_s=200.0).since is None
+    assert _hurried(Pair(), 0.1, 0.1, demand_ms_per_s=200.0).since == 1.0
+    assert _hurried(Pair(), 0.1, 0.0, 0.1, demand_ms_per_s=200.0).since is None
+    assert _hurried(Pair(), 0.1, 0.09, demand_ms_per_s=200.0).since is None
+    assert _hurried(Pair(), 0.09, 0.1, 0.1, demand_ms_per_s=200.0).since == 2.0
 
 
 def test_a_neighbour_of_small_requests_is_no_antagonist_of_one_that_hardly_waits() -> None:
     """Seen with two processes that each make 50 small requests a second to a disk: for some seconds
     they meet, and a third of 26 ms/s is 9 ms/s."""
-    assert _run(Pair(), *[0.334] * 20, demand_ms_per_s=26.0).since is None
-    assert _run(Pair(), *[0.1] * 20, demand_ms_per_s=90.0).since is None
-    assert _run(Pair(), 0.334, 0.334, demand_ms_per_s=31.0).since == 1.0
+    assert _hurried(Pair(), *[0.334] * 20, demand_ms_per_s=26.0).since is None
+    assert _hurried(Pair(), *[0.1] * 20, demand_ms_per_s=90.0).since is None
+    assert _hurried(Pair(), 0.334, 0.334, demand_ms_per_s=31.0).since == 1.0
 
 
 def test_what_is_clear_depends_on_what_is_normal() -> None:
     """Six standard deviations of 0.01 above 0.1."""
     usual = Pair(Normal(0.1, 0.0))
-    assert _run(usual, 0.15, 0.15, demand_ms_per_s=500.0).since is None
-    assert _run(usual, 0.17, 0.17, demand_ms_per_s=500.0).since == 1.0
+    assert _hurried(usual, 0.15, 0.15, demand_ms_per_s=500.0).since is None
+    assert _hurried(usual, 0.17, 0.17, demand_ms_per_s=500.0).since == 1.0
 
 
 def test_nothing_is_clear_that_is_excused_or_one_of_the_first_windows() -> None:
@@ -175,7 +185,7 @@ def test_an_antagonist_always_had_three_bad_windows_of_five_or_two_in_a_row(
         assert not pair.bad[0] or blame * demand_ms_per_s >= BAD_MS_PER_S
         history.append(pair.bad[0])
         if pair.since is not None and before.since is None:
-            in_a_row = min(blame, blames[second - 1]) * demand_ms_per_s >= 10.0
-            assert sum(history[-5:]) >= 3 or (hurried and sum(history[-2:]) == 2 and in_a_row)
+            are_clear = hurried and min(blame, blames[second - 1]) >= CLEAR * FLOOR
+            assert sum(history[-5:]) >= 3 or (sum(history[-2:]) == 2 and are_clear)
         if pair.since is None and before.since is not None:
             assert not any(history[-5:]) or blame < ENDED
