@@ -31,8 +31,9 @@ from pathlib import Path
 import msgspec
 
 from bench.figures import quantile
-from koordlet.demo.load import DRAIN_S, TIMER_SLACK_NS, arrivals
+from koordlet.demo.load import DRAIN_S, TIMER_SLACK_NS
 from koordlet.demo.process import die_with_parent, run_first, set_timer_slack
+from koordlet.demo.slices import arrivals
 
 _LATE_S, _BAD_S = -1.0, -2.0  # in place of a latency
 _READ_BYTES = 1 << 18

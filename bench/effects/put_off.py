@@ -18,12 +18,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from bench.effects.meter import Meter, used
 from bench.effects.stage import in_turn, stage
 from bench.figures import Figure, quantile
 from bench.load import start
 from bench.tree import enter
 from koordlet.decision.resource import CFS_PERIOD_US, MIN_SHARES, Resource, Value
+from koordlet.demo.meter import used
 from koordlet.protocol.cpuset import format_cpulist
 
 _WORK_S = 0.003
@@ -94,7 +94,7 @@ def _arm(
             burner = None
             if limit is not None:
                 burner = start("burn", 2 * workers, lambda pid: enter(on.cgroups, best_effort, pid))
-            meter = Meter(on.cgroups, on.groups)
+            meter = on.meter()
             before = meter.read()
             command = (sys.executable, "-m", "bench.effects.put_off", *arguments)
             service = on.start("service", "ls", command, {"PYTHONPATH": os.getcwd()})

@@ -22,11 +22,11 @@ from typing import TypeVar
 
 from bench.child import Daemon, daemon, restore
 from bench.effects.client import Client, Latencies, Load
-from bench.effects.meter import Meter, Used, used
 from bench.figures import NotMeasuredError
 from bench.tree import remove_tree, scratch_root
 from koordlet.decision.cpu_amounts import milli_to_shares
 from koordlet.decision.resource import Resource
+from koordlet.demo.meter import Meter, Used, used
 from koordlet.demo.process import die_with_parent
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import detect
@@ -38,6 +38,7 @@ _NAME = re.compile(r"koordlet-bench-(\d+)(-.*)?")
 _LEAD_S = 0.3
 _LOOK_S = 0.05
 _CALM_SHARE = 0.15
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _T = TypeVar("_T")
 
 _APPLICATION = """
@@ -122,6 +123,10 @@ class Stage:
         """Of all processes in the group."""
         with open(f"{self._directories(group)[0]}/cgroup.procs") as file:
             return [int(line) for line in file]
+
+    def meter(self) -> Meter:
+        """Of its groups, by their names, and of the node."""
+        return Meter(LinuxHost(), self.cgroups, self.groups, _TICKS_PER_S)
 
     def check(self) -> None:
         """Raises ServiceFailedError when a process that was started here has ended."""
@@ -229,7 +234,7 @@ def measure(
     """Runs the loads at the same time. ``each`` is called some twenty times a second meanwhile.
     Raises ServiceFailedError, and whatever ``each`` raises."""
     clients: dict[str, Client] = {}
-    meter = Meter(on.cgroups, on.groups)
+    meter = on.meter()
     try:
         for name, load in loads.items():
             clients[name] = Client(load, on.directory, name, prefix)
@@ -259,9 +264,10 @@ def measure(
 def check_calm(seen: Window) -> None:
     """Raises NotMeasuredError where others would take part in the measurement: for a window in
     which a service and its client alone should have used CPU."""
-    if seen.used.others_share > _CALM_SHARE:
+    others_share = seen.used.other_cores / (os.cpu_count() or 1)
+    if others_share > _CALM_SHARE:
         raise NotMeasuredError(
-            f"something else uses {seen.used.others_share:.0%} of the CPUs; run the bench when the "
+            f"something else uses {others_share:.0%} of the CPUs; run the bench when the "
             "machine is calm"
         )
 

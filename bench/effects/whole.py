@@ -132,7 +132,7 @@ def _arm(
             before = done()
             seen = measure(on, {"ls": requests(rate, seconds, 1)})
             units = done() - before
-    return Seen(seen.latencies["ls"], seen.used.node_share, units / seen.used.seconds)
+    return Seen(seen.latencies["ls"], seen.used.node_cores / _CPUS, units / seen.used.seconds)
 
 
 def _figures(pair: Pair, found: Mapping[str, Sequence[Seen]]) -> list[Figure]:

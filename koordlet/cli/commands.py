@@ -52,7 +52,21 @@ COMMANDS: tuple[Command, ...] = (
         "show on this machine what koordlet does for a latency-sensitive service",
         "koordlet.cli.demo:main",
         (
-            argument("--seconds", type=float, default=20.0, metavar="N", help="length of one arm"),
+            argument(
+                "--seconds",
+                type=float,
+                default=3.0,
+                metavar="N",
+                help="length of one slice (default: 3, the first second is not measured)",
+            ),
+            argument(
+                "--slices",
+                type=int,
+                default=8,
+                metavar="N",
+                help="slices of each arm, in random order (default: 8)",
+            ),
+            argument("--seed", type=int, default=1, metavar="N", help="of that order and the load"),
             argument(
                 "--arms",
                 default="alone,unmanaged,managed",
@@ -64,13 +78,6 @@ COMMANDS: tuple[Command, ...] = (
             ),
             argument(
                 "--rate", type=float, metavar="N", help="requests per second of the LS service"
-            ),
-            argument(
-                "--repeat",
-                type=int,
-                default=1,
-                metavar="N",
-                help="run the arms N times in turn and report medians",
             ),
             argument(
                 "--report",

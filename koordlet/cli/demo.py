@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,7 +27,6 @@ from koordlet.demo.stats import disturbance, goals, of_arm, three_that_mattered
 from koordlet.demo.table import (
     goal_text,
     header,
-    medians,
     moment_text,
     rows,
     settings_line,
@@ -48,11 +47,10 @@ _OTHERS_NAMED = 3
 
 class Document(msgspec.Struct, frozen=True):
     """What ``-o json`` prints. ``warning`` is empty when nothing disturbed the arms;
-    ``mattered`` are of the last managed repeat."""
+    ``mattered`` are of the managed arm."""
 
     settings: Settings
     goals: tuple[Goal, ...]
-    medians: dict[str, dict[str, float | None]]
     warning: str
     mattered: tuple[Moment, ...]
     report: str
@@ -60,7 +58,8 @@ class Document(msgspec.Struct, frozen=True):
 
 
 def main(args: argparse.Namespace) -> int:
-    wish = Wish(args.seconds, args.repeat, tuple(filter(None, args.arms.split(","))), args.rate)
+    arms = tuple(filter(None, args.arms.split(",")))
+    wish = Wish(args.seconds, args.slices, arms, args.rate, args.seed)
     report = Path(args.report)
     pictures = Path(args.svg) if args.svg else None
     wrong = problem(wish) or _cannot_write(report) or _cannot_hold(pictures)
@@ -69,7 +68,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         others = SystemProcesses()
         others.biggest(())
-        with _progress(wish.repeat) as progress:
+        with _progress() as progress:
             demo = _run(wish, progress, simulated=args.simulate)
         report.write_text(render_report(demo))
         if pictures is not None:
@@ -128,12 +127,15 @@ def _disturbed(demo: DemoResult, others: SystemProcesses) -> str:
 
 def _document(demo: DemoResult, report: Path, warning: str, *, latencies: bool) -> Document:
     def shown(result: ArmResult) -> ArmResult:
-        return result if latencies else msgspec.structs.replace(result, latencies=())
+        """Each request stands in its slice and in the whole."""
+        if latencies:
+            return result
+        slices = tuple(msgspec.structs.replace(s, requests=()) for s in result.slices)
+        return msgspec.structs.replace(result, latencies=(), slices=slices)
 
     return Document(
         settings=demo.settings,
         goals=goals(demo),
-        medians=medians(demo),
         warning=warning,
         mattered=tuple(_mattered(demo)),
         report=str(report.absolute()),
@@ -142,8 +144,8 @@ def _document(demo: DemoResult, report: Path, warning: str, *, latencies: bool) 
 
 
 def _mattered(demo: DemoResult) -> list[Moment]:
-    managed = of_arm(demo.results, "managed")
-    return three_that_mattered(managed[-1]) if managed else []
+    managed = of_arm(demo, "managed")
+    return three_that_mattered(managed) if managed is not None else []
 
 
 def _lines(demo: DemoResult, document: Document) -> Iterator[str]:
@@ -175,8 +177,8 @@ def _table(demo: DemoResult) -> list[str]:
 
 
 def _verdict(goal: Goal) -> str:
-    words = {True: "reached", False: "missed ", None: "-      "}
-    return f"{words[goal.reached]}  {goal_text(goal)}"
+    word = "-" if goal.verdict is None else goal.verdict
+    return f"{word:9}  {goal_text(goal)}"
 
 
 def _decision(moment: Moment) -> Iterator[str]:
@@ -199,33 +201,42 @@ def _input(fact: Input) -> str:
 
 
 @contextmanager
-def _progress(repeats: int) -> Iterator[Progress]:
-    """On stderr: a bar an arm, or plain lines where that is no terminal."""
-
-    def title(arm: ArmSpec, repeat: int) -> str:
-        return arm.title + (f", {repeat} of {repeats}" if repeats > 1 else "")
-
+def _progress() -> Iterator[Progress]:
+    """On stderr: a bar with the time left, or a line a slice where that is no terminal."""
     if not sys.stderr.isatty():
-        yield _plain(title)
+        yield _plain()
         return
     from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bars
 
-    tasks = {}
-    with Bars(console=Console(stderr=True)) as bars:
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
+    with Bars(*columns, console=Console(stderr=True)) as bars:
+        task = bars.add_task("starting", total=1.0, left="")
 
-        def show(arm: ArmSpec, repeat: int, done: float) -> None:
-            key = (arm.name, repeat)
-            if key not in tasks:
-                tasks[key] = bars.add_task(title(arm, repeat), total=1.0)
-            bars.update(tasks[key], completed=done)
+        def show(arm: ArmSpec, done_s: float, whole_s: float) -> None:
+            bars.update(
+                task,
+                description=arm.title,
+                completed=done_s / whole_s,
+                left=_left(done_s, whole_s),
+            )
 
         yield show
 
 
-def _plain(title: Callable[[ArmSpec, int], str]) -> Progress:
-    def show(arm: ArmSpec, repeat: int, done: float) -> None:
-        if done in (0.0, 1.0):
-            print(f"{title(arm, repeat)}: {'done' if done else 'running'}", file=sys.stderr)
+def _left(done_s: float, whole_s: float) -> str:
+    return f"{max(0.0, whole_s - done_s):.0f} s left"
+
+
+def _plain() -> Progress:
+    """A line whenever another arm begins."""
+    before = ""
+
+    def show(arm: ArmSpec, done_s: float, whole_s: float) -> None:
+        nonlocal before
+        if done_s < whole_s and arm.name != before:
+            print(f"{arm.title}: {_left(done_s, whole_s)}", file=sys.stderr)
+            before = arm.name
 
     return show

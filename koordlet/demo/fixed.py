@@ -23,10 +23,22 @@ def settings(spec: ArmSpec, cpus: frozenset[int]) -> tuple[tuple[Resource, Value
     return tuple(found)
 
 
-def apply(cgroups: Cgroups, spec: ArmSpec, cpus: frozenset[int]) -> None:
-    """Raises ArmFailedError where the kernel lacks one of them."""
+Originals = tuple[tuple[Resource, Value], ...]
+
+
+def apply(cgroups: Cgroups, spec: ArmSpec, cpus: frozenset[int]) -> Originals:
+    """What was there before. Raises ArmFailedError where the kernel lacks one of them."""
+    before: list[tuple[Resource, Value]] = []
     for resource, value in settings(spec, cpus):
         try:
+            before.append((resource, cgroups.read(BE, resource)))
             cgroups.write(BE, resource, value)
         except (Unsupported, OSError) as error:
             raise ArmFailedError(f"arm {spec.name} needs {resource}: {error}") from error
+    return tuple(before)
+
+
+def undo(cgroups: Cgroups, before: Originals) -> None:
+    """Put back what ``apply`` has found."""
+    for resource, value in reversed(before):
+        cgroups.write(BE, resource, value)

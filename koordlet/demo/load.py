@@ -1,22 +1,20 @@
 """The open-loop load of the demo.
 
-``python -m koordlet.demo.load SOCKET RATE SECONDS SEED START OUT``. Arrivals are a Poisson process
-of RATE per second, drawn from SEED, so that every arm sees the same arrivals. A request is sent at
-its intended time whether or not earlier ones were answered, and its latency counts from that
-intended time: a late sender or a full queue cannot hide (coordinated omission). START is
-CLOCK_MONOTONIC seconds, some time ahead.
+``python -m koordlet.demo.load SOCKET RATE SLICE_S ARMS ROUNDS SEED START OUT``. Arrivals are a
+Poisson process of RATE per second, drawn from SEED, the same in each of the ARMS slices of a round,
+so that every arm sees the same arrivals. A request is sent at its intended time whether or not
+earlier ones were answered, and its latency counts from that intended time: a late sender or a full
+queue cannot hide (coordinated omission). START is CLOCK_MONOTONIC seconds, some time ahead.
 
 Real clients sit on other machines, so this one runs before all normal tasks: the best-effort load
 must reach the service, not the stop-watch.
 
-OUT gets native doubles: the CPU seconds this client used since START, then pairs of intended time
-since START (s) and latency (s).
+OUT gets native doubles: pairs of intended time since START (s) and latency (s).
 """
 
 from __future__ import annotations
 
 import array
-import random
 import select
 import socket
 import sys
@@ -24,22 +22,12 @@ import threading
 import time
 
 from koordlet.demo.process import set_timer_slack
+from koordlet.demo.slices import arrivals_in_rounds
 
 # The default slack of 50 us would be part of every latency.
 TIMER_SLACK_NS = 1000
 # How long after the last arrival answers are waited for; what is missing then counts as this.
 DRAIN_S = 5.0
-
-
-def arrivals(rate: float, seconds: float, seed: int) -> list[float]:
-    """Times (s, from 0) of a Poisson process."""
-    draw = random.Random(seed)
-    times = []
-    now = draw.expovariate(rate)
-    while now < seconds:
-        times.append(now)
-        now += draw.expovariate(rate)
-    return times
 
 
 class Client:
@@ -86,16 +74,16 @@ class Client:
 
 
 def main(argv: list[str]) -> None:
-    path, rate, seconds, seed = argv[0], float(argv[1]), float(argv[2]), int(argv[3])
-    start, out = float(argv[4]), argv[5]
-    times = arrivals(rate, seconds, seed)
+    path, rate, slice_s = argv[0], float(argv[1]), float(argv[2])
+    arms, rounds, seed = map(int, argv[3:6])
+    start, out = float(argv[6]), argv[7]
+    times = arrivals_in_rounds(rate, slice_s, arms, rounds, seed)
     client = Client(path, times, start)
     if time.monotonic() > start:
         sys.exit("the load was not ready when the arm should have started")
     time.sleep(start - time.monotonic())
-    used = time.process_time()
     client.run()
-    values = array.array("d", [time.process_time() - used])
+    values = array.array("d")
     for when, latency in zip(times, client.latency, strict=True):
         values.append(when)
         values.append(latency)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from koordlet.admin.client import Client, DeniedError, NotReachableError, RefusedError
 from koordlet.demo import stage
 from koordlet.demo.process import die_with_parent
 from koordlet.demo.workloads import ArmFailedError, ending
@@ -70,6 +74,7 @@ class ManagedDaemon:
         self._log = directory / "koordlet.log"
         self._config = directory / "koordlet.toml"
         self._process: subprocess.Popen[bytes] | None = None
+        self._stands_still = False
 
     def start(self) -> None:
         """Returns when the daemon has said READY=1. Raises ArmFailedError with what it said."""
@@ -104,11 +109,41 @@ class ManagedDaemon:
         if code is not None:
             raise ArmFailedError(f"koordlet run {ending(code)}: {self._tail()}")
 
+    def pause(self) -> None:
+        """Put back all that it has set, then stand still: its ticks would take CPU. Raises
+        ArmFailedError."""
+        if self._process is None or self._stands_still:
+            return
+        with self._asking() as client:
+            client.pause((), (), None, "an arm without koordlet")
+        self._process.send_signal(signal.SIGSTOP)
+        self._stands_still = True
+
+    def resume(self) -> None:
+        """Go on managing after ``pause``. Raises ArmFailedError."""
+        if self._process is None or not self._stands_still:
+            return
+        self._process.send_signal(signal.SIGCONT)
+        self._stands_still = False
+        with self._asking() as client:
+            client.resume((), ())
+
+    @contextmanager
+    def _asking(self) -> Iterator[Client]:
+        try:
+            with Client(str(self._run / "koordlet.sock")) as client:
+                yield client
+        except (NotReachableError, DeniedError, RefusedError) as error:
+            raise ArmFailedError(
+                f"koordlet run does not answer: {error}; {self._tail()}"
+            ) from error
+
     def stop(self) -> None:
         """SIGTERM and wait; the daemon restores what it changed. One that did not end well is
         cleaned up after. May be called again after an interruption."""
         if self._process is None:
             return
+        self._process.send_signal(signal.SIGCONT)
         self._process.terminate()
         try:
             code = self._process.wait(STOP_TIMEOUT_S)

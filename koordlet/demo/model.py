@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from koordlet.decision.intervals import Verdict
 from koordlet.decision.why import Why
 
 
@@ -53,7 +54,8 @@ USUAL = ("alone", "unmanaged", "managed")
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """CPU used by each class since the previous sample, in cores; ``t`` in s from arm start."""
+    """CPU used by each class since the previous sample, in cores; ``t`` in s of the arm's slices,
+    one after the other."""
 
     t: float
     ls: float
@@ -64,7 +66,7 @@ class Sample(msgspec.Struct, frozen=True):
 class Moment(msgspec.Struct, frozen=True):
     """One decision of the daemon, or an alarm that asked for one (``resource`` is then empty).
 
-    ``t`` in s from arm start: negative in the warm-up, past the end what was put back.
+    ``t`` in s of the arm's slices, one after the other: negative before the first of them.
     """
 
     t: float
@@ -78,22 +80,80 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True):
-    """``t`` intended send time (s from arm start), ``latency_ms`` counted from there."""
+    """``t`` intended send time (s of the slice, or of the arm's slices one after the other),
+    ``latency_ms`` counted from there."""
 
     t: float
     latency_ms: float
 
 
-class ArmResult(msgspec.Struct, frozen=True):
-    """One arm, once. CPU in cores averaged over the arm; ``*_ratio`` are 0 to 1.
+class Behind(msgspec.Struct, frozen=True):
+    """Milliseconds that the service's tasks waited, by who ran meanwhile: other tasks of the
+    service, best-effort work, everybody else."""
 
-    ``be_share_of_left_ratio`` is BE's CPU / (capacity - LS - its client), None without BE.
-    ``other_cores`` is the rest of the node, koordlet included. ``be_blocks`` (64 KiB hashed each)
-    and ``be_moved_mib`` are None where no work was really done.
+    own_ms: float
+    be_ms: float
+    others_ms: float
+
+    def since(self, before: Behind) -> Behind:
+        return Behind(
+            self.own_ms - before.own_ms,
+            self.be_ms - before.be_ms,
+            self.others_ms - before.others_ms,
+        )
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """Counters. ``waited_ms``: of the tasks that run now, by ``schedstat``. ``behind``: None where
+    the kernel does not take our programs."""
+
+    waited_ms: float
+    behind: Behind | None = None
+
+    def since(self, before: Waits) -> Waits:
+        """A task that ended meanwhile took its waits along; there are never less than none."""
+        behind = None
+        if self.behind is not None and before.behind is not None:
+            behind = self.behind.since(before.behind)
+        return Waits(max(0.0, self.waited_ms - before.waited_ms), behind)
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """One arm for some seconds, without the dropped beginning.
+
+    ``number``: in the order in which they ran, from 0; ``round``: each has every arm once, with the
+    same arrivals. CPU in cores, ``*_ratio`` 0 to 1. ``other_cores`` is the rest of the node,
+    koordlet included. ``waits``: of the service's tasks meanwhile, None in a simulation.
+    ``be_blocks`` (64 KiB hashed each) and ``be_moved_mib`` are None where no work was really done.
     """
 
     arm: str
-    repeat: int
+    number: int
+    round: int
+    seconds: float
+    requests: tuple[Request, ...]
+    timeline: tuple[Sample, ...]
+    node_cores: float
+    ls_cores: float
+    client_cores: float
+    be_cores: float
+    other_cores: float
+    ls_throttled_ratio: float
+    be_throttled_ratio: float
+    waits: Waits | None
+    be_blocks: int | None
+    be_moved_mib: int | None
+
+
+class ArmResult(msgspec.Struct, frozen=True):
+    """All slices of one arm together, one after the other. CPU in cores averaged over them;
+    ``*_ratio`` are 0 to 1. ``waited_ms_per_s`` and the parts of it, behind whom: of all tasks of
+    the service, None where it is not known.
+
+    ``be_share_of_left_ratio`` is BE's CPU / (capacity - LS - its client), None without BE.
+    """
+
+    arm: str
     seconds: float
     requests: int
     p50_ms: float
@@ -108,19 +168,26 @@ class ArmResult(msgspec.Struct, frozen=True):
     other_cores: float
     capacity_cores: float
     be_share_of_left_ratio: float | None
+    waited_ms_per_s: float | None
+    behind_own_ms_per_s: float | None
+    behind_be_ms_per_s: float | None
+    behind_others_ms_per_s: float | None
     be_blocks: int | None
     be_moved_mib: int | None
+    slices: tuple[Slice, ...] = ()
     timeline: tuple[Sample, ...] = ()
     latencies: tuple[Request, ...] = ()
     moments: tuple[Moment, ...] = ()
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What was run. ``rounds`` is the calibrated work of one request, equal in all arms (0 in a
-    simulation); ``kernel`` is the release of the kernel it ran on."""
+    """What was run: ``slices`` of ``slice_s`` an arm, in an order drawn from ``seed``. ``rounds``
+    is the calibrated work of one request, equal in all arms (0 in a simulation); ``kernel`` is the
+    release of the kernel it ran on."""
 
-    seconds: float
-    repeat: int
+    slice_s: float
+    slices: int
+    seed: int
     arms: tuple[str, ...]
     rate_per_s: float
     service_ms: float
@@ -135,12 +202,15 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class DemoResult(msgspec.Struct, frozen=True):
+    """One result an arm."""
+
     settings: Settings
     results: tuple[ArmResult, ...]
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """One figure we promise, and what was reached. ``reached`` None: its arms were not run.
+    """One figure we promise, and what was reached. ``value`` None: its arms were not run; ``low``
+    and ``high``, the 95 % interval, None where there are too few slices to tell.
 
     ``key`` and ``limit`` are for scripts, ``name`` and ``wanted`` for people.
     """
@@ -150,4 +220,6 @@ class Goal(msgspec.Struct, frozen=True):
     wanted: str
     limit: float
     value: float | None
-    reached: bool | None
+    low: float | None
+    high: float | None
+    verdict: Verdict | None

@@ -12,17 +12,19 @@ LS_UTILISATION = 0.30
 MIN_SERVICE_MS = 2.5
 MAX_RATE = 1200.0
 THRASH_MIB = 64
-MIN_SECONDS = 2.0
+MIN_SLICE_S, MAX_SLICE_S = 2.0, 60.0
+MAX_SLICES = 1000
 
 
 @dataclass(frozen=True)
 class Wish:
     """What the user asked for; ``rate`` None: what makes the service use LS_UTILISATION."""
 
-    seconds: float
-    repeat: int
+    slice_s: float
+    slices: int
     arms: tuple[str, ...]
     rate: float | None = None
+    seed: int = 1
 
 
 def problem(wish: Wish) -> str:
@@ -31,11 +33,11 @@ def problem(wish: Wish) -> str:
     if unknown or not wish.arms:
         return f"--arms: no arm {unknown[0] if unknown else ''!r}; there are: {', '.join(ARMS)}"
     if len(set(wish.arms)) != len(wish.arms):
-        return "--arms: each arm once; use --repeat to run them more often"
-    if not MIN_SECONDS <= wish.seconds <= 3600:
-        return f"--seconds must be from {MIN_SECONDS:g} to 3600, not {wish.seconds:g}"
-    if wish.repeat < 1:
-        return f"--repeat must be at least 1, not {wish.repeat}"
+        return "--arms: each arm once; use --slices to measure them more often"
+    if not MIN_SLICE_S <= wish.slice_s <= MAX_SLICE_S:
+        return f"--seconds must be from {MIN_SLICE_S:g} to {MAX_SLICE_S:g}, not {wish.slice_s:g}"
+    if not 1 <= wish.slices <= MAX_SLICES:
+        return f"--slices must be from 1 to {MAX_SLICES}, not {wish.slices}"
     if wish.rate is not None and not 0 < wish.rate <= 1e5:
         return f"--rate must be above 0 and at most 100000, not {wish.rate:g}"
     return ""
@@ -51,8 +53,9 @@ def plan(
 ) -> Settings:
     lasts_ms = service_ms(cpus)
     return Settings(
-        seconds=wish.seconds,
-        repeat=wish.repeat,
+        slice_s=wish.slice_s,
+        slices=wish.slices,
+        seed=wish.seed,
         arms=wish.arms,
         rate_per_s=wish.rate or round(LS_UTILISATION * cpus * 1000 / lasts_ms, 1),
         service_ms=lasts_ms,

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from koordlet.demo.arms import Arms, Progress
 from koordlet.demo.ls_server import calibrate
 from koordlet.demo.managed import ManagedDaemon
-from koordlet.demo.model import ARMS, DemoResult
+from koordlet.demo.meter import Meter
+from koordlet.demo.model import DemoResult
 from koordlet.demo.plan import Wish, plan, service_ms
 from koordlet.demo.process import interruptible
-from koordlet.demo.sampling import Probe
-from koordlet.demo.stage import Stage
+from koordlet.demo.stage import BE, LS, Stage
 from koordlet.demo.workdir import DIRECTORY, Workdir
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.linux import LinuxHost
+from koordlet.kernel.parse import proc_stat
 from koordlet.kernel.probe.scratch import scratch
+
+BUSY_SHARE = 0.10
+_LOOK_S = 1.0
+_PROC_STAT = "/proc/stat"
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 Announce = Callable[[str], None]
 
@@ -46,6 +53,8 @@ def run_demo(
         try:
             _clean_up_after_a_killed_run(workdir, stage, announce)
             cpus = len(os.sched_getaffinity(0))
+            if busy := disturbing(used_by_others(cpus)):
+                announce(busy)
             settings = plan(
                 wish,
                 cpus=cpus,
@@ -54,14 +63,9 @@ def run_demo(
                 rounds=calibrate(service_ms(cpus)),
                 simulated=False,
             )
-            probe = Probe(host, cgroups, os.sysconf("SC_CLK_TCK"))
-            runner = Arms(probe, stage, workdir.fresh(), settings)
-            results = [
-                runner.run(ARMS[name], turn, progress)
-                for turn in range(1, wish.repeat + 1)
-                for name in wish.arms
-            ]
-            return DemoResult(settings, tuple(results))
+            meter = Meter(host, cgroups, {LS: LS, BE: BE}, os.sysconf("SC_CLK_TCK"))
+            runner = Arms(meter, cgroups, stage, workdir.fresh(), settings)
+            return DemoResult(settings, runner.run(progress))
         finally:
             if runner is not None:
                 runner.stop()
@@ -70,6 +74,30 @@ def run_demo(
             with scratch(host, cgroups):
                 pass
             workdir.release()
+
+
+def used_by_others(cpus: int) -> float:
+    """Share of the CPUs that is in use before anything of the demo runs."""
+
+    before_s, begins = _node_s(), time.monotonic()
+    time.sleep(_LOOK_S)
+    return (_node_s() - before_s) / (time.monotonic() - begins) / cpus
+
+
+def _node_s() -> float:
+    with open(_PROC_STAT, "rb") as file:
+        return proc_stat(file.read(), _PROC_STAT).node / _TICKS_PER_S
+
+
+def disturbing(share: float) -> str:
+    """What a machine that is busy before the demo means for it; empty for a calm one."""
+    if share < BUSY_SHARE:
+        return ""
+    return (
+        f"Something else uses {share:.0%} of the CPUs now. It meets all arms alike, but the "
+        "service waits for it too and koordlet leaves that CPU to it: intervals get wide, and a "
+        "goal may stay undecided. A calm machine says more."
+    )
 
 
 def _clean_up_after_a_killed_run(workdir: Workdir, stage: Stage, announce: Announce) -> None:

@@ -15,18 +15,17 @@ import structlog
 from koordlet_fakefs import FakeHost, shape
 from koordlet_fakefs.resources.scheduler import WAKE_DELAY_S
 
-from koordlet.demo import stage
+from koordlet.demo import fixed
 from koordlet.demo.arms import SAMPLE_S, WARM_UP_S, Progress
-from koordlet.demo.figures import Observation, arm_result
-from koordlet.demo.fixed import apply
-from koordlet.demo.load import arrivals
+from koordlet.demo.figures import arm_result, requests_between, slice_of
+from koordlet.demo.meter import Meter, Reading
 from koordlet.demo.model import ARMS, ArmResult, ArmSpec, DemoResult, Moment, Request, Settings
 from koordlet.demo.plan import Wish, plan
 from koordlet.demo.process import interruptible
 from koordlet.demo.queue_model import Service
-from koordlet.demo.sampling import Probe
 from koordlet.demo.simulated_daemon import SimulatedDaemon
-from koordlet.demo.stage import Stage
+from koordlet.demo.slices import DROP_S, arrivals_in_rounds
+from koordlet.demo.stage import BE, LS, Stage
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import detect
 
@@ -55,9 +54,8 @@ def simulate(wish: Wish, progress: Progress) -> DemoResult:
         _log_to(Path(directory) / "koordlet.log"),
     ):
         results = [
-            _arm(ARMS[name], turn, settings, Path(directory), progress)
-            for turn in range(1, wish.repeat + 1)
-            for name in wish.arms
+            _arm(ARMS[name], number, settings, Path(directory), progress)
+            for number, name in enumerate(wish.arms)
         ]
     return DemoResult(settings, tuple(results))
 
@@ -69,37 +67,49 @@ def _host() -> FakeHost:
 
 
 def _arm(
-    spec: ArmSpec, repeat: int, settings: Settings, directory: Path, progress: Progress
+    spec: ArmSpec, number: int, settings: Settings, directory: Path, progress: Progress
 ) -> ArmResult:
-    progress(spec, repeat, 0.0)
-    machine = _Machine(spec, settings, directory / f"{spec.name}-{repeat}")
+    """All slices of the arm on one machine, one after the other: nobody else is on it, so nothing
+    drifts that could meet one arm alone."""
+    machine = _Machine(spec, settings, directory / spec.name)
     for _ in range(round(WARM_UP_S / STEP_S)):
         machine.step(0.0)
     started = machine.host.time()
-    ls_before, be_before = machine.probe.periods(stage.LS), machine.probe.periods(stage.BE)
-    service = Service(
-        arrivals(settings.rate_per_s, settings.seconds, repeat),
-        settings.workers,
-        settings.service_ms / 1000,
-        _SLICE_S,
-        repeat,
-    )
-    clocks = [machine.probe.cpu()]
-    for _ in range(round(settings.seconds / SAMPLE_S)):
-        _serve(service, machine, clocks[0].t)
-        clocks.append(machine.probe.cpu())
-        progress(spec, repeat, min(0.99, (clocks[-1].t - clocks[0].t) / settings.seconds))
+    measured_s = settings.slice_s - DROP_S
+    seconds = measured_s * settings.slices
+    times = arrivals_in_rounds(settings.rate_per_s, measured_s, 1, settings.slices, settings.seed)
+    service = Service(times, settings.workers, settings.service_ms / 1000, _SLICE_S, settings.seed)
+    start = machine.host.monotonic()
+    readings: list[list[Reading]] = []
+    for slice_number in range(settings.slices):
+        readings.append([machine.meter.read()])
+        while machine.host.monotonic() - start < (slice_number + 1) * measured_s - STEP_S / 2:
+            _serve(service, machine, start)
+            readings[slice_number].append(machine.meter.read())
+            done_s = number * seconds + machine.host.monotonic() - start
+            progress(spec, done_s, seconds * len(settings.arms))
     while not service.finished:
-        _serve(service, machine, clocks[0].t)
-    seen = Observation(
-        requests=tuple(Request(t, s * 1000) for t, s in sorted(service.done)),
-        clocks=tuple(clocks),
-        ls_periods=(ls_before, machine.probe.periods(stage.LS)),
-        be_periods=(be_before, machine.probe.periods(stage.BE)),
+        _serve(service, machine, start)
+    requests = [Request(t, s * 1000) for t, s in sorted(service.done)]
+    slices = [
+        slice_of(
+            spec.name,
+            slice_number,
+            slice_number,
+            each,
+            requests=requests_between(
+                requests, slice_number * measured_s, (slice_number + 1) * measured_s
+            ),
+        )
+        for slice_number, each in enumerate(readings)
+    ]
+    return arm_result(
+        spec.name,
+        slices,
+        settings,
+        best_effort=spec.best_effort,
         moments=machine.end(started),
     )
-    progress(spec, repeat, 1.0)
-    return arm_result(spec, repeat, settings, seen)
 
 
 class _Machine:
@@ -110,19 +120,19 @@ class _Machine:
         layout = detect(host)
         Stage(host, layout, lambda undo: None).create()
         cgroups = Cgroups(host, layout)
-        self.probe = Probe(host, cgroups, _TICKS_PER_S)
-        apply(cgroups, spec, frozenset(range(settings.cpus)))
+        self.meter = Meter(host, cgroups, {LS: LS, BE: BE}, _TICKS_PER_S)
+        fixed.apply(cgroups, spec, frozenset(range(settings.cpus)))
         self._workers = host.spawn(
-            stage.LS,
+            LS,
             threads=settings.workers,
             service_s=settings.service_ms / 1000,
             comm="ls_server",
         )
         if spec.best_effort:
             burners = settings.burners
-            host.spawn(stage.BE, threads=burners, demand_cores=burners, comm="burner")
+            host.spawn(BE, threads=burners, demand_cores=burners, comm="burner")
             moved_bytes = 2 * settings.thrash_mib << 20
-            host.spawn(stage.BE, demand_cores=1, memory_bytes=moved_bytes, comm="thrasher")
+            host.spawn(BE, demand_cores=1, memory_bytes=moved_bytes, comm="thrasher")
         self._daemon: SimulatedDaemon | None = None
         if spec.managed:
             self._daemon = SimulatedDaemon(host, directory)
@@ -156,7 +166,7 @@ class _Machine:
 
 
 def _serve(service: Service, machine: _Machine, start: float) -> None:
-    """One sample interval of requests; `start` is the host's monotonic time of the arm."""
+    """One sample interval of requests; `start` is the host's monotonic time of the first one."""
     debt_s = 0.0
     for _ in range(round(SAMPLE_S / STEP_S)):
         now = machine.host.monotonic() - start

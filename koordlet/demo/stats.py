@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Iterable, Sequence
-from statistics import median
+from collections.abc import Sequence
+from statistics import fmean
 
+from koordlet.decision.intervals import Interval, Verdict, mean, quantile_of, ratio, verdict
 from koordlet.demo.model import ArmResult, DemoResult, Goal, Moment
 
 P99_RATIO_WANTED = 1.10
@@ -32,56 +32,86 @@ def be_share_of_left(capacity: float, ls: float, client: float, be: float) -> fl
     return be / left if left > 0 else 1.0
 
 
-def of_arm(results: Iterable[ArmResult], arm: str) -> list[ArmResult]:
-    return [result for result in results if result.arm == arm]
-
-
-def median_of(results: Sequence[ArmResult], figure: str) -> float | None:
-    """Median over repeats of one numeric field; None where no repeat has it."""
-    values = [value for value in (getattr(r, figure) for r in results) if value is not None]
-    return median(values) if values else None
+def of_arm(demo: DemoResult, arm: str) -> ArmResult | None:
+    """The result of this arm; None where it was not run."""
+    return next((result for result in demo.results if result.arm == arm), None)
 
 
 def goals(demo: DemoResult) -> tuple[Goal, ...]:
-    """The three promises, judged on medians over the repeats."""
-    alone = median_of(of_arm(demo.results, "alone"), "p99_ms")
-    runs = of_arm(demo.results, "managed")
-    managed = median_of(runs, "p99_ms")
+    """The three promises, each with its interval over the slices."""
+    managed = of_arm(demo, "managed")
+    slices = managed.slices if managed is not None else ()
+    capacity = demo.settings.cpus
     return (
         _goal(
             "p99_ratio",
             "managed p99 / alone p99",
             P99_RATIO_WANTED,
-            managed / alone if managed is not None and alone else None,
-            operator.le,
+            quantile_ratio(demo, "managed", 0.99),
+            at_most=True,
         ),
         _goal(
             "node_utilisation_ratio",
             "node CPU utilisation",
             UTILISATION_WANTED,
-            median_of(runs, "node_utilisation_ratio"),
-            operator.ge,
+            _mean([each.node_cores / capacity for each in slices]),
+            at_most=False,
         ),
         _goal(
             "be_share_of_left_ratio",
             "BE's part of the CPU that LS leaves",
             BE_SHARE_WANTED,
-            median_of(runs, "be_share_of_left_ratio"),
-            operator.ge,
+            _mean(
+                [be_share_of_left(capacity, s.ls_cores, s.client_cores, s.be_cores) for s in slices]
+            ),
+            at_most=False,
         ),
     )
 
 
-def _goal(
-    key: str,
-    name: str,
-    limit: float,
-    value: float | None,
-    compare: Callable[[float, float], bool],
-) -> Goal:
-    sign = "at most" if compare is operator.le else "at least"
-    reached = None if value is None else compare(value, limit)
-    return Goal(key, name, f"{sign} {limit:.2f}", limit, value, reached)
+Known = tuple[float, Interval | None]
+"""A figure, and its interval where there are enough slices."""
+
+
+def quantile_ratio(demo: DemoResult, arm: str, share: float) -> Known | None:
+    """Latency of the arm by that alone; None where one of them was not run."""
+    top, bottom = of_arm(demo, arm), of_arm(demo, "alone")
+    if top is None or bottom is None:
+        return None
+    estimates = [
+        quantile_of([[r.latency_ms for r in each.requests] for each in result.slices], share)
+        for result in (top, bottom)
+    ]
+    alone = estimates[1](range(len(bottom.slices)))
+    if not alone:
+        return None
+    count = min(len(top.slices), len(bottom.slices))
+    whole = estimates[0](range(len(top.slices))) / alone
+    return whole, ratio(estimates[0], estimates[1], count)
+
+
+def _mean(values: list[float]) -> Known | None:
+    return (fmean(values), mean(values)) if values else None
+
+
+def _goal(key: str, name: str, limit: float, known: Known | None, *, at_most: bool) -> Goal:
+    sign = "at most" if at_most else "at least"
+    value, interval = known if known is not None else (None, None)
+    judged = None
+    if value is not None:
+        judged = Verdict.UNDECIDED
+        if interval is not None:
+            judged = verdict(interval, limit, at_most=at_most)
+    return Goal(
+        key=key,
+        name=name,
+        wanted=f"{sign} {limit:.2f}",
+        limit=limit,
+        value=value,
+        low=interval.low if interval is not None else None,
+        high=interval.high if interval is not None else None,
+        verdict=judged,
+    )
 
 
 def disturbance(demo: DemoResult) -> str:

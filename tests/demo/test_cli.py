@@ -19,8 +19,8 @@ from tests.demo.build import demo, moment, result
 
 _RUN = demo(
     result(),
-    result("unmanaged", p99_ms=40.0),
-    result("managed", moment(-1.0, "unlimited", "90000"), p99_ms=6.0),
+    result("unmanaged", slow=8.0),
+    result("managed", moment(-1.0, "unlimited", "90000"), slow=1.2),
 )
 
 
@@ -46,7 +46,9 @@ def _ends_with(monkeypatch: pytest.MonkeyPatch, outcome: DemoResult | BaseExcept
         (["--arms", "alone,alone"], "each arm once"),
         (["--seconds", "1.9"], "--seconds"),
         (["--seconds", "nan"], "--seconds"),
-        (["--repeat", "0"], "--repeat"),
+        (["--seconds", "61"], "--seconds"),
+        (["--slices", "0"], "--slices"),
+        (["--slices", "1001"], "--slices"),
         (["--rate", "0"], "--rate"),
         (["--rate", "-5"], "--rate"),
         (["--rate", "inf"], "--rate"),
@@ -103,8 +105,8 @@ def test_text_for_people(
     text = capsys.readouterr().out
     lines = text.splitlines()
     assert max(map(len, lines)) <= 100
-    assert "missed   managed p99 / alone p99: 1.20, wanted at most 1.10" in text
-    assert "reached  node CPU utilisation: 0.90, wanted at least 0.85" in text
+    assert "missed     managed p99 / alone p99: 1.20 [1.20, 1.20], wanted at most 1.10" in text
+    assert "reached    node CPU utilisation: 0.90 [0.90, 0.90], wanted at least 0.85" in text
     assert "-1.00 s (warm-up)  koordlet-demo/be cpu.cfs_quota_us: unlimited -> 90000" in text
     assert "because <LS> & BE" in text
     assert "looked at: node 1.5 cores" in text
@@ -125,7 +127,6 @@ def test_json_for_scripts(
     assert list(document) == [
         "settings",
         "goals",
-        "medians",
         "warning",
         "mattered",
         "report",
@@ -136,11 +137,20 @@ def test_json_for_scripts(
         "node_utilisation_ratio",
         "be_share_of_left_ratio",
     ]
-    assert [goal["reached"] for goal in document["goals"]] == [False, True, True]
-    assert document["medians"]["unmanaged"]["p99_ms"] == 40.0
+    assert [goal["verdict"] for goal in document["goals"]] == ["missed", "reached", "reached"]
+    assert document["results"][1]["p99_ms"] == pytest.approx(8 * 6.92)
+    assert [len(each["requests"]) for each in document["results"][0]["slices"]] == [count // 4] * 4
     assert document["mattered"][0]["why"]["rule"] == "cpu-suppress.quota"
     assert len(document["results"][0]["latencies"]) == count
     assert Path("here.html").exists()
+
+
+def test_the_time_left_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--simulate", "--seconds", "2", "--slices", "2"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "LS alone: 6 s left", "LS + BE, unmanaged: 4 s left", "LS + BE, koordlet: 2 s left"
+    ]  # fmt: skip
 
 
 def test_pictures_for_a_readme(

@@ -6,7 +6,7 @@ import pytest
 from koordlet_fakefs import FakeHost, shape
 
 from koordlet.decision.resource import Resource, Value
-from koordlet.demo.fixed import apply, settings
+from koordlet.demo.fixed import apply, settings, undo
 from koordlet.demo.model import ARMS
 from koordlet.demo.stage import BE, Stage
 from koordlet.demo.workloads import ArmFailedError
@@ -42,9 +42,12 @@ def test_it_is_in_force_on_the_group(layout: str) -> None:
     Stage(host, cgroups.layout, lambda undo: None).create()
     cpus = frozenset({0, 1})
     for arm in ("idle-only", "idle+quota", "idle+cpuset"):
-        apply(cgroups, ARMS[arm], cpus)
+        before = {r: cgroups.read(BE, r) for r, _ in settings(ARMS[arm], cpus)}
+        originals = apply(cgroups, ARMS[arm], cpus)
         for resource, value in settings(ARMS[arm], cpus):
             assert cgroups.read(BE, resource) == value
+        undo(cgroups, originals)
+        assert {resource: cgroups.read(BE, resource) for resource in before} == before
 
 
 def test_a_kernel_without_it_says_so() -> None:

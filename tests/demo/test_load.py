@@ -7,7 +7,8 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-from koordlet.demo.load import Client, arrivals
+from koordlet.demo.load import Client
+from koordlet.demo.slices import arrivals
 
 
 def test_the_same_seed_gives_the_same_arrivals() -> None:

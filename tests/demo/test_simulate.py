@@ -11,18 +11,21 @@ from pathlib import Path
 
 import pytest
 
+from koordlet.decision.intervals import Verdict
 from koordlet.demo.model import DemoResult
 from koordlet.demo.plan import Wish
 from koordlet.demo.simulate import simulate
+from koordlet.demo.slices import DROP_S
 from koordlet.demo.stats import goals, three_that_mattered
 
-_SECONDS = 4.0
+_SLICES, _SLICE_S = 4, 2.0
+_SECONDS = _SLICES * (_SLICE_S - DROP_S)
 _NOBODY = 65534
 
 
 @pytest.fixture(scope="module")
 def demo() -> DemoResult:
-    return simulate(Wish(_SECONDS, 1, ("alone", "unmanaged", "managed")), lambda *_: None)
+    return simulate(Wish(_SLICE_S, _SLICES, ("alone", "unmanaged", "managed")), lambda *_: None)
 
 
 def test_labelled(demo: DemoResult) -> None:
@@ -35,7 +38,7 @@ def test_unmanaged_hurts_and_managed_does_not(demo: DemoResult) -> None:
     assert alone.requests == unmanaged.requests == managed.requests > 1000
     assert unmanaged.p99_ms > 1.5 * alone.p99_ms
     assert unmanaged.p50_ms > 1.1 * alone.p50_ms
-    assert [goal.reached for goal in goals(demo)] == [True, True, True]
+    assert [goal.verdict for goal in goals(demo)] == [Verdict.REACHED] * 3
 
 
 def test_figures_come_from_the_model(demo: DemoResult) -> None:
@@ -63,7 +66,7 @@ def test_the_engine_decided(demo: DemoResult) -> None:
 
 
 def test_the_same_twice(demo: DemoResult) -> None:
-    again = simulate(Wish(_SECONDS, 1, ("alone", "unmanaged")), lambda *_: None)
+    again = simulate(Wish(_SLICE_S, _SLICES, ("alone", "unmanaged")), lambda *_: None)
     assert again.results == demo.results[:2]
 
 
@@ -72,7 +75,7 @@ def test_nothing_remains_but_the_report(tmp_path: Path) -> None:
     tmp.mkdir()
     work.mkdir()
     child = subprocess.run(
-        [sys.executable, "-m", "koordlet", "demo", "--simulate", "--seconds", "2", "-o", "json"],
+        [sys.executable, "-m", "koordlet", "demo", "--simulate", "--slices", "2", "-o", "json"],
         capture_output=True,
         text=True,
         cwd=work,

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koordlet.decision.intervals import Verdict
 from koordlet.demo.stats import (
     be_share_of_left,
     disturbance,
     goals,
-    median_of,
     percentile,
     three_that_mattered,
 )
-from tests.demo.build import demo, moment, result
+from tests.demo.build import demo, each_slice, moment, result
 
 _IDLE = {"resource": "cpu.idle", "owner": "cpu-qos"}
 
@@ -41,40 +41,49 @@ def test_share_of_what_is_left() -> None:
     assert be_share_of_left(1.0, 0.9, 0.2, 0.0) == 1.0
 
 
-def test_median_over_repeats() -> None:
-    runs = [result(p99_ms=value) for value in (9.0, 5.0, 6.0)]
-    assert median_of(runs, "p99_ms") == 6.0
-    assert median_of(runs, "be_share_of_left_ratio") is None
-
-
-def test_goals_are_judged_on_medians() -> None:
-    run = demo(
-        *(result(p99_ms=value) for value in (5.0, 50.0, 4.0)),
-        *(result("managed", p99_ms=value) for value in (5.4, 5.6, 1.0)),
-    )
-    ratio, utilisation, share = goals(run)
-    assert ratio.value == pytest.approx(5.4 / 5.0)
-    assert ratio.reached is True
-    assert utilisation.reached is True
-    assert share.reached is True
+def test_goals_are_judged_by_their_intervals() -> None:
+    ratio, utilisation, share = goals(demo(result(), result("managed", slow=1.05)))
+    assert ratio.value == pytest.approx(1.05)
+    assert ratio.low is not None and ratio.high is not None
+    assert ratio.low <= 1.05 <= ratio.high <= 1.10
+    assert [each.verdict for each in (ratio, utilisation, share)] == [Verdict.REACHED] * 3
 
 
 @pytest.mark.parametrize(
     ("fields", "missed"),
     [
-        ({"p99_ms": 5.6}, "p99_ratio"),
-        ({"node_utilisation_ratio": 0.84}, "node_utilisation_ratio"),
-        ({"be_share_of_left_ratio": 0.79}, "be_share_of_left_ratio"),
+        ({"slow": 1.12}, "p99_ratio"),
+        ({"node_cores": 1.68}, "node_utilisation_ratio"),
+        ({"be_cores": 1.02}, "be_share_of_left_ratio"),
     ],
 )
 def test_a_missed_goal_says_so(fields: dict[str, float], missed: str) -> None:
     found = goals(demo(result(), result("managed", **fields)))
-    assert [goal.key for goal in found if goal.reached is False] == [missed]
+    assert [goal.key for goal in found if goal.verdict is Verdict.MISSED] == [missed]
+
+
+def test_slices_that_differ_leave_a_goal_undecided() -> None:
+    slows = (0.9, 1.0, 1.3, 0.95)
+    mixed = tuple(each_slice("managed", number, slow) for number, slow in enumerate(slows))
+    ratio = goals(demo(result(), result("managed", slices=mixed)))[0]
+    assert ratio.verdict is Verdict.UNDECIDED
+    assert ratio.low is not None and ratio.high is not None
+    assert ratio.low < 1.10 < ratio.high
+
+
+def test_few_slices_have_no_interval() -> None:
+    few = [tuple(each_slice(arm, number) for number in range(2)) for arm in ("alone", "managed")]
+    found = goals(demo(result(slices=few[0]), result("managed", slices=few[1])))
+    assert [(goal.verdict, goal.low, goal.high) for goal in found] == [
+        (Verdict.UNDECIDED, None, None)
+    ] * 3
+    assert found[0].value == 1.0
 
 
 def test_goals_without_their_arms_are_not_judged() -> None:
-    assert [goal.reached for goal in goals(demo(result("managed")))] == [None, True, True]
-    assert [goal.reached for goal in goals(demo(result()))] == [None, None, None]
+    reached = Verdict.REACHED
+    assert [goal.verdict for goal in goals(demo(result("managed")))] == [None, reached, reached]
+    assert [goal.verdict for goal in goals(demo(result()))] == [None, None, None]
 
 
 def test_one_of_each_kind_in_order_of_time() -> None:

@@ -12,10 +12,10 @@ from collections.abc import Callable
 import pytest
 
 from bench import load
-from bench.effects.meter import Meter, Used, used
 from bench.effects.stage import Stage, managed, stage
 from bench.tree import enter
 from koordlet.decision.resource import CFS_PERIOD_US, UNLIMITED, Resource, Value
+from koordlet.demo.meter import Used, used
 from koordlet.kernel.cgroup.cgroups import Unsupported
 
 pytestmark = [
@@ -59,7 +59,7 @@ def switch(switches: list[Callable[[bool], None]], *, work: bool) -> None:
 
 
 def watch(on: Stage, seconds: float = WATCH_S) -> Used:
-    meter = Meter(on.cgroups, on.groups)
+    meter = on.meter()
     before = meter.read()
     time.sleep(seconds)
     return used(before, meter.read())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from koordlet.demo.model import DemoResult, Goal
-from koordlet.demo.stats import goals, median_of, of_arm
+from koordlet.demo.stats import goals, of_arm, quantile_ratio
 
 
 class Card(NamedTuple):
@@ -19,16 +19,17 @@ class Card(NamedTuple):
 def headline(demo: DemoResult) -> str:
     """Empty where an arm that it compares was not run."""
     ratio, busy, share = (goal.value for goal in goals(demo))
-    managed = median_of(of_arm(demo.results, "managed"), "p99_ms")
+    managed = of_arm(demo, "managed")
     if ratio is None or busy is None or share is None or managed is None:
         return ""
     without = _unmanaged(demo)
     beside = f" (without koordlet {without:.2f} times)" if without is not None else ""
     return (
         (
-            f"With koordlet the service answers 99 % of its requests within {managed:.1f} ms, "
-            f"{ratio:.2f} times as long as alone{beside}, while the machine is {busy:.0%} busy and "
-            f"best-effort work gets {share:.0%} of the CPU that the service leaves."
+            "With koordlet the service answers 99 % of its requests within "
+            f"{managed.p99_ms:.1f} ms, {ratio:.2f} times as long as alone{beside}, while the "
+            f"machine is {busy:.0%} busy and best-effort work gets {share:.0%} of the CPU that the "
+            "service leaves."
         )
         .replace("%", " %")
         .replace("  %", " %")
@@ -48,9 +49,8 @@ def cards(demo: DemoResult) -> tuple[Card, ...]:
 
 def _unmanaged(demo: DemoResult) -> float | None:
     """p99 beside batch work without koordlet, as a multiple of p99 alone."""
-    alone = median_of(of_arm(demo.results, "alone"), "p99_ms")
-    unmanaged = median_of(of_arm(demo.results, "unmanaged"), "p99_ms")
-    return unmanaged / alone if alone and unmanaged is not None else None
+    known = quantile_ratio(demo, "unmanaged", 0.99)
+    return known[0] if known is not None else None
 
 
 def _times(value: float | None) -> str:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from html import escape
 
+from koordlet.decision.intervals import Verdict
 from koordlet.decision.why import Input
 from koordlet.demo.model import ARMS, ArmResult, DemoResult, Goal, Moment
 from koordlet.demo.report.headline import Card, cards, headline
 from koordlet.demo.report.panels import cpu_charts, latency_charts, shown
-from koordlet.demo.stats import disturbance, median_of, of_arm, three_that_mattered
+from koordlet.demo.stats import disturbance, of_arm, three_that_mattered
 from koordlet.demo.table import goal_text, header, moment_text, rows, settings_line, time_text
 from koordlet.drawing.charts import Chart, render
 from koordlet.drawing.page import document, fill, key, row, stroke, table
 
 DECISIONS_SHOWN = 60
-_WORDS = {True: "reached", False: "missed", None: "not judged"}
-_STYLES = {True: "good", False: "bad", None: "muted"}
+_STYLES = {Verdict.REACHED: "good", Verdict.MISSED: "bad", Verdict.UNDECIDED: "muted"}
 
 _STYLE = """
 .bars { display: grid; grid-template-columns: max-content 1fr; gap: .3rem .8rem; }
@@ -33,7 +33,7 @@ _STYLE = """
 
 
 def render_report(demo: DemoResult) -> str:
-    """The whole document. Curves and decisions are those of the last repeat of each arm."""
+    """The whole document. The curves of an arm are those of its slices, one after the other."""
     arms = shown(demo)
     return document(
         "koordlet demo",
@@ -92,16 +92,17 @@ def _card(card: Card) -> str:
 
 
 def _verdict(goal: Goal) -> str:
-    style = _STYLES[goal.reached]
-    return f"<b class='{style}'>{_WORDS[goal.reached]}</b>: {escape(goal_text(goal))}"
+    style = "muted" if goal.verdict is None else _STYLES[goal.verdict]
+    word = "not judged" if goal.verdict is None else goal.verdict
+    return f"<b class='{style}'>{word}</b>: {escape(goal_text(goal))}"
 
 
 def _bars(demo: DemoResult) -> str:
     """p99 of the arms on one scale, from zero."""
     found = [
-        (arm.title, p99)
+        (arm.title, result.p99_ms)
         for name, arm in ARMS.items()
-        if (p99 := median_of(of_arm(demo.results, name), "p99_ms")) is not None
+        if (result := of_arm(demo, name)) is not None
     ]
     most = max((p99 for _, p99 in found), default=0.0) or 1.0
     bars = (

@@ -19,8 +19,8 @@ CPU = "CPU in cores"
 
 
 def shown(demo: DemoResult) -> list[ArmResult]:
-    """The last repeat of each arm."""
-    return [runs[-1] for name in ARMS if (runs := of_arm(demo.results, name))]
+    """In the order of ``ARMS``."""
+    return [result for name in ARMS if (result := of_arm(demo, name)) is not None]
 
 
 def latency_charts(arms: Sequence[ArmResult]) -> Iterator[Chart]:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from koordlet.decision.resource import Resource
-from koordlet.demo.sampling import Periods
 from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.host import Host
 from koordlet.kernel.parse import cpu_stat, proc_stat
 
+_NS = 1e9
 _PROC_STAT = "/proc/stat"
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Periods:
+    """CFS periods so far, and how many of them ended throttled."""
+
+    total: int
+    throttled: int
+
+    def ratio_since(self, before: Periods) -> float:
+        total = self.total - before.total
+        return (self.throttled - before.throttled) / total if total > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -28,34 +38,40 @@ class Reading:
 
 @dataclass(frozen=True)
 class Used:
-    """Shares are of all CPUs; ``others_share`` is outside of the groups: clients, daemon, and
-    whatever else runs on the machine. ``throttled``: periods of the group that ended throttled."""
+    """Cores in use between two readings. ``throttled``: periods of the group that ended
+    throttled."""
 
     seconds: float
-    node_share: float
-    others_share: float
+    node_cores: float
     cores: Mapping[str, float]
     throttled: Mapping[str, int]
 
+    @property
+    def other_cores(self) -> float:
+        """Outside of the groups: clients, the daemon, and whatever else runs on the machine."""
+        return max(0.0, self.node_cores - sum(self.cores.values()))
+
 
 class Meter:
-    def __init__(self, cgroups: Cgroups, groups: Mapping[str, str]) -> None:
+    def __init__(
+        self, host: Host, cgroups: Cgroups, groups: Mapping[str, str], ticks_per_s: int
+    ) -> None:
         """``groups``: name -> cgroup."""
+        self._host = host
         self._cgroups = cgroups
         self._groups = groups
+        self._ticks_per_s = ticks_per_s
 
     def read(self) -> Reading:
-        with open(_PROC_STAT, "rb") as file:
-            node = proc_stat(file.read(), _PROC_STAT).node / _TICKS_PER_S
         return Reading(
-            at=time.monotonic(),
-            node_s=node,
+            at=self._host.monotonic(),
+            node_s=proc_stat(self._host.read(_PROC_STAT), _PROC_STAT).node / self._ticks_per_s,
             group_s={name: self._used_s(group) for name, group in self._groups.items()},
             periods={name: self._periods(group) for name, group in self._groups.items()},
         )
 
     def _used_s(self, group: str) -> float:
-        return int(self._cgroups.read(group, Resource.CPUACCT_USAGE)) / 1e9
+        return int(self._cgroups.read(group, Resource.CPUACCT_USAGE)) / _NS
 
     def _periods(self, group: str) -> Periods:
         path = self._cgroups.path(group, Resource.CPU_STAT)
@@ -64,14 +80,11 @@ class Meter:
 
 
 def used(before: Reading, after: Reading) -> Used:
-    seconds, cpus = after.at - before.at, os.cpu_count() or 1
-    cores = {name: (now - before.group_s[name]) / seconds for name, now in after.group_s.items()}
-    node_cores = (after.node_s - before.node_s) / seconds
+    seconds = after.at - before.at
     return Used(
         seconds=seconds,
-        node_share=node_cores / cpus,
-        others_share=max(node_cores - sum(cores.values()), 0.0) / cpus,
-        cores=cores,
+        node_cores=(after.node_s - before.node_s) / seconds,
+        cores={name: (now - before.group_s[name]) / seconds for name, now in after.group_s.items()},
         throttled={
             name: now.throttled - before.periods[name].throttled
             for name, now in after.periods.items()
