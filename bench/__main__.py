@@ -37,6 +37,7 @@ from bench import (
     page,
     prediction,
     proxy,
+    recording,
     scripts,
 )
 from bench.central import admission, descheduler, engine, manager, recommend, scheduler
@@ -51,22 +52,25 @@ from bench.effects import (
     satisfaction,
     whole,
 )
-from bench.figures import Figure, NotMeasuredError, machine_line, table
+from bench.effects.slices import SLICE_S, SLICES, Size
+from bench.figures import Figure, Measured, NotMeasuredError, machine_line, table
 from bench.interference import run as interference
 
-Run = Callable[..., list[Figure]]
+Run = Callable[..., list[Figure] | Measured]
 
 
 class Bench(NamedTuple):
     """``run(smoke, say)``: progress goes to ``say``. ``in_arms``: it also takes ``repeat=``, how
-    often each of its arms runs; figures are then of medians. ``has_long``: it takes ``long=``, for
-    more than anybody waits for. ``light``: it takes a core at most and works on a busy machine
-    too, so that with ``--smoke`` it runs beside one that is not."""
+    often each of its arms runs; figures are then of medians. ``in_slices``: it takes ``size=``.
+    ``has_long``: it takes ``long=``, for more than anybody waits for. ``light``: it takes a core at
+    most and works on a busy machine too, so that with ``--smoke`` it runs beside one that is
+    not."""
 
     proves: str
     run: Run
     needs_root: bool = True
     in_arms: bool = False
+    in_slices: bool = False
     light: bool = False
     has_long: bool = False
 
@@ -139,12 +143,12 @@ BENCHES = {
     "whole": Bench(
         "nginx beside ffmpeg: p99, CPU, frames",
         partial(whole.run, whole.NGINX_FFMPEG),
-        in_arms=True,
+        in_slices=True,
     ),
     "whole-redis": Bench(
         "redis beside a compiler: p99, CPU, translation units",
         partial(whole.run, whole.REDIS_COMPILER),
-        in_arms=True,
+        in_slices=True,
     ),
     "cpu-burst": Bench("bursts under a CPU quota", cpu_burst.run, in_arms=True),
     "put-off": Bench(
@@ -180,6 +184,13 @@ def main() -> int:
     parser.add_argument(
         "--long", action="store_true", help="the long schedule of interference, some 40 minutes"
     )
+    parser.add_argument(
+        "--slices", type=int, metavar="N", help="slices of each arm where they alternate"
+    )
+    parser.add_argument("--seed", type=int, metavar="N", help="of their order and the load")
+    parser.add_argument(
+        "--record", action="store_true", help="into bench/records, from which the page is made"
+    )
     parser.add_argument("--json", action="store_true", help="figures as JSON, for scripts")
     parser.add_argument(
         "--against", metavar="COMMIT", help="run each in its tree too, in alternation, and compare"
@@ -191,6 +202,10 @@ def main() -> int:
     unknown = [name for name in options.names if name not in BENCHES]
     if options.repeat is not None and options.repeat < 1:
         parser.error(f"--repeat must be at least 1, not {options.repeat}")
+    if options.slices is not None and options.slices < 1:
+        parser.error(f"--slices must be at least 1, not {options.slices}")
+    if options.record and options.smoke:
+        parser.error("--record: a smoke run measures nothing")
     if unknown:
         parser.error(f"no bench {unknown[0]!r}; there are: {', '.join(BENCHES)}")
     # An end that was asked for cleans up like Ctrl-C does.
@@ -213,12 +228,14 @@ def _run_one(name: str, options: argparse.Namespace) -> int:
     if bench.needs_root and os.geteuid() != 0:
         print(f"bench {name} makes cgroups, which needs root", file=sys.stderr)
         return 1
-    more = {}
+    more: dict[str, object] = {}
     if bench.in_arms and options.repeat is not None:
         more["repeat"] = options.repeat
+    if bench.in_slices and (options.slices is not None or options.seed is not None):
+        more["size"] = Size(options.slices or SLICES, SLICE_S, options.seed or 1)
     if bench.has_long:
         more["long"] = options.long
-    before = machine_line()
+    before, load_before = machine_line(), os.getloadavg()
     try:
         found = bench.run(options.smoke, lambda text: _say(name, text), **more)
     except NotMeasuredError as error:
@@ -226,7 +243,11 @@ def _run_one(name: str, options: argparse.Namespace) -> int:
         found = []
     except KeyboardInterrupt:
         return 130
-    _print([(name, figure) for figure in found], before, options.json)
+    measured = found if isinstance(found, Measured) else Measured(found)
+    if options.record and measured.figures:
+        command = [name, *_sizes(options)]
+        recording.write(name, command, load_before, measured)
+    _print([(name, figure) for figure in measured.figures], before, options.json)
     return 0
 
 
@@ -247,8 +268,12 @@ def _run_against(commit: str, names: list[str], options: argparse.Namespace) -> 
 
 
 def _sizes(options: argparse.Namespace) -> list[str]:
-    repeat = [f"--repeat={options.repeat}"] if options.repeat else []
-    return [*(["--smoke"] if options.smoke else []), *(["--long"] if options.long else []), *repeat]
+    numbers = {name: getattr(options, name) for name in ("repeat", "slices", "seed")}
+    return [
+        *(["--smoke"] if options.smoke else []),
+        *(["--long"] if options.long else []),
+        *(f"--{name}={number}" for name, number in numbers.items() if number is not None),
+    ]
 
 
 def _run_each(names: list[str], options: argparse.Namespace) -> int:
@@ -260,7 +285,7 @@ def _run_each(names: list[str], options: argparse.Namespace) -> int:
             [name for name in names if BENCHES[name].light is light] for light in (False, True)
         ]
     found: dict[str, list[Figure] | None] = {}
-    lane = _Lane(sizes, found, polite=smoke)
+    lane = _Lane(sizes, found, polite=smoke, record=options.record)
     with ThreadPoolExecutor(len(lanes)) as pool:
         running = [pool.submit(lane.run, each) for each in lanes]
         try:
@@ -280,9 +305,15 @@ class _Lane:
     ``polite``: a light one lets the other lane go first."""
 
     def __init__(
-        self, sizes: list[str], found: dict[str, list[Figure] | None], *, polite: bool
+        self,
+        sizes: list[str],
+        found: dict[str, list[Figure] | None],
+        *,
+        polite: bool,
+        record: bool,
     ) -> None:
         self._sizes = sizes
+        self._record = record
         self._polite = polite
         self._found = found
         self._lock = threading.Lock()
@@ -293,6 +324,8 @@ class _Lane:
         """In a thread for each lane."""
         for name in names:
             command = [sys.executable, "-m", "bench", name, "--json", *self._sizes]
+            if self._record:
+                command.append("--record")
             if self._polite and BENCHES[name].light:
                 command = ["nice", "-n", "10", *command]
             with self._lock:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+from koordlet.admin.client import Client
 from koordlet.demo.process import die_with_parent
 
 # An emulated guest on a busy machine takes most of a minute for either.
@@ -62,6 +63,7 @@ class Daemon:
         self.pid = process.pid
         self.started_s = time.monotonic()
         self._process = process
+        self._stands_still = False
 
     @property
     def socket(self) -> Path:
@@ -71,6 +73,29 @@ class Daemon:
         """Another rest of ``koordlet.toml``, taken up at once."""
         _write(self.directory, config)
         self._process.send_signal(signal.SIGHUP)
+
+    def pause(self) -> None:
+        """Put back all that it has set, then stand still: its ticks would take CPU. Raises what
+        ``admin.client.Client`` raises."""
+        if not self._stands_still:
+            with Client(str(self.socket)) as client:
+                client.pause((), (), None, "an arm without koordlet")
+            self._process.send_signal(signal.SIGSTOP)
+            self._stands_still = True
+
+    def resume(self) -> None:
+        """Go on managing after ``pause``."""
+        if self._stands_still:
+            self._process.send_signal(signal.SIGCONT)
+            self._stands_still = False
+            with Client(str(self.socket)) as client:
+                client.resume((), ())
+
+    def take_up(self, config: str) -> None:
+        """Another rest of ``koordlet.toml``, in force when this returns."""
+        _write(self.directory, config)
+        with Client(str(self.socket)) as client:
+            client.reload()
 
     def check(self) -> None:
         code = self._process.poll()
@@ -114,6 +139,7 @@ class Daemon:
     def stop(self) -> None:
         """Raises DaemonFailedError when it does not end well; it is dead in any case, and what it
         wrote is put back."""
+        self._process.send_signal(signal.SIGCONT)
         self._process.terminate()
         try:
             code = self._process.wait(_STOP_TIMEOUT_S)

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from koordlet.decision.intervals import Interval, Verdict, verdict
+
 
 class NotMeasuredError(Exception):
     """The machine does not allow this measurement now; the text says why and what to do."""
@@ -15,19 +17,48 @@ class NotMeasuredError(Exception):
 
 class Figure(msgspec.Struct, frozen=True):
     """``goal`` None: a number to know, not to reach. ``at_most`` tells on which side of the goal
-    it should be."""
+    it should be. ``low``, ``high``: the 95 % interval, of one that was ``in_slices`` and of enough
+    of them."""
 
     name: str
     value: float
     unit: str
     goal: float | None = None
     at_most: bool = True
+    low: float | None = None
+    high: float | None = None
+    in_slices: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        interval: Interval,
+        unit: str,
+        goal: float | None = None,
+        *,
+        at_most: bool = True,
+    ) -> Figure:
+        """A figure with its interval."""
+        return cls(name, interval.value, unit, goal, at_most, interval.low, interval.high, True)
 
     @property
-    def reached(self) -> bool | None:
+    def verdict(self) -> Verdict | None:
+        """None without a goal. A value that is no number reaches none."""
         if self.goal is None:
             return None
-        return self.value <= self.goal if self.at_most else self.value >= self.goal
+        found = Interval(self.value, self.low, self.high)
+        if not self.in_slices:
+            found = Interval(self.value, self.value, self.value)
+        return verdict(found, self.goal, at_most=self.at_most)
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What a bench has to say. ``slices``: all of them, for the record; ``seed``: their order's."""
+
+    figures: list[Figure]
+    seed: int | None = None
+    slices: Sequence[msgspec.Struct] = ()
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -55,16 +86,18 @@ def number(value: float) -> str:
 
 def table(rows: Sequence[tuple[str, Figure]]) -> str:
     """``rows``: name of the bench and one of its figures."""
-    cells = [("bench", "figure", "measured", "goal", "reached")]
+    cells = [("bench", "figure", "measured", "95 %", "goal", "verdict")]
     for bench, figure in rows:
-        goal, reached = "", ""
+        goal, interval = "", ""
         if figure.goal is not None:
             sign = "<=" if figure.at_most else ">="
             goal = f"{sign} {number(figure.goal)} {figure.unit}"
-            reached = "yes" if figure.reached else "no"
-        cells.append((bench, figure.name, f"{number(figure.value)} {figure.unit}", goal, reached))
-    widths = [max(len(row[column]) for row in cells) for column in range(5)]
-    pads = (str.ljust, str.ljust, str.rjust, str.rjust, str.ljust)
+        if figure.low is not None and figure.high is not None:
+            interval = f"{number(figure.low)} to {number(figure.high)}"
+        measured = f"{number(figure.value)} {figure.unit}"
+        cells.append((bench, figure.name, measured, interval, goal, figure.verdict or ""))
+    widths = [max(len(row[column]) for row in cells) for column in range(6)]
+    pads = (str.ljust, str.ljust, str.rjust, str.rjust, str.rjust, str.ljust)
     return "\n".join(
         "  ".join(
             pad(cell, width) for pad, cell, width in zip(pads, row, widths, strict=True)

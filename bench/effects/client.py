@@ -33,7 +33,7 @@ import msgspec
 from bench.figures import quantile
 from koordlet.demo.load import DRAIN_S, TIMER_SLACK_NS
 from koordlet.demo.process import die_with_parent, run_first, set_timer_slack
-from koordlet.demo.slices import arrivals
+from koordlet.demo.slices import arrivals, arrivals_in_rounds
 
 _LATE_S, _BAD_S = -1.0, -2.0  # in place of a latency
 _READ_BYTES = 1 << 18
@@ -45,7 +45,8 @@ class Load(msgspec.Struct, frozen=True):
     """``address``: ``host:port`` or the path of a unix socket. ``request``: sent as it is, or with
     ``%d`` for a random number below ``keys``. ``reply_bytes``: of a whole reply on a connection
     that is kept; 0 = a new connection for each request, and the service closes it. A good reply
-    begins with ``reply_begins``. ``burst``: so many requests arrive at once."""
+    begins with ``reply_begins``. ``burst``: so many requests arrive at once.
+    ``slice_s``: the same arrivals come in each slice of a round of ``arms``; 0: there are none."""
 
     address: str
     request: bytes
@@ -56,6 +57,8 @@ class Load(msgspec.Struct, frozen=True):
     keys: int = 0
     burst: int = 1
     seed: int = 1
+    slice_s: float = 0.0
+    arms: int = 1
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,12 @@ class Latencies:
 
     def since(self, at_s: float) -> Latencies:
         """Of the requests from this moment on."""
-        first = bisect.bisect_left(self.at_s, at_s)
-        return replace(self, at_s=self.at_s[first:], ms=self.ms[first:])
+        return self.between(at_s, float("inf"))
+
+    def between(self, begins_s: float, ends_s: float) -> Latencies:
+        """Of the requests that were to be sent then."""
+        first, last = (bisect.bisect_left(self.at_s, each) for each in (begins_s, ends_s))
+        return replace(self, at_s=self.at_s[first:last], ms=self.ms[first:last])
 
 
 class Client:
@@ -148,7 +155,12 @@ class _Driver:
 
     def __init__(self, load: Load) -> None:
         draw = random.Random(load.seed)
-        moments = arrivals(load.rate_per_s / load.burst, load.seconds, load.seed)
+        rate = load.rate_per_s / load.burst
+        if load.slice_s:
+            rounds = round(load.seconds / load.slice_s / load.arms)
+            moments = arrivals_in_rounds(rate, load.slice_s, load.arms, rounds, load.seed)
+        else:
+            moments = arrivals(rate, load.seconds, load.seed)
         self.times = [when for when in moments for _ in range(load.burst)]
         self.latency = array.array("d", [_LATE_S]) * len(self.times)
         self._requests = [

@@ -1,20 +1,36 @@
 """The whole: a service and best-effort work on one machine, with everything switched on.
 
-Three arms in turn: the service alone, with unmanaged best-effort work, with managed one. What is
-published for the reference's line of work: p99 +141 % unmanaged, +25 % managed, CPU from 25 % to
-49 %. Two pairs: nginx beside ffmpeg, redis beside a compiler.
+Arms in slices: the service alone, with the daemon, with unmanaged best-effort work, and with
+managed one that takes the node to 0.80, 0.90 and 0.95 of its CPUs. What is published for the
+reference's line of work: p99 +141 % unmanaged, +25 % managed, CPU from 25 % to 49 %.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from bench.child import daemon
 from bench.effects import batch, services
-from bench.effects.client import Latencies, Load
-from bench.effects.stage import Stage, check_calm, in_turn, managed, measure, median, stage
-from bench.figures import Figure, NotMeasuredError
+from bench.effects.client import Load
+from bench.effects.slices import (
+    SMOKE,
+    Holder,
+    Size,
+    Slice,
+    going_on,
+    in_slices,
+    latency_ratio,
+    mean_value,
+    of_arm,
+    value_ratio,
+    waits_figures,
+)
+from bench.effects.stage import Stage, check_calm, measure, stage
+from bench.figures import Figure, Measured, NotMeasuredError
+from koordlet.decision.intervals import quantile_of
 
 _CPUS = os.cpu_count() or 1
 # Some 2 ms of compression for each page, as a dynamic page costs.
@@ -24,15 +40,13 @@ _LS_SHARE = 0.30
 _REDIS_CORES = 0.4
 _MAX_RATE = 1500.0
 _PROBING_RATE = 50.0
-# BE fills its queues, the daemon sets its first limits.
-_SETTLE_S, _SETTLE_SMOKE_S = 2.0, 1.0
 
 EVERYTHING = """
-# BE may use what LS and the system leave of 95 % of the node: latency is protected by who yields
+# BE may use what LS and the system leave of so much of the node: latency is protected by who yields
 # to whom, so the reference's 65 % would only waste CPU here.
 [slo.resourceUsedThresholdWithBE]
 enable = true
-cpuSuppressThresholdPercent = 95
+cpuSuppressThresholdPercent = {percent}
 memoryEvictThresholdPercent = 95
 cpuEvictBESatisfactionLowerPercent = 10
 cpuEvictBESatisfactionUpperPercent = 20
@@ -69,41 +83,56 @@ _AMOUNTS = {
 @dataclass(frozen=True)
 class Pair:
     """``ls`` starts the service. ``be`` starts best-effort work and returns what counts how much
-    is done, in ``units``. ``ls_cores``: what the service is to use."""
+    is done, in ``units``. ``ls_cores``: what the service is to use; ``goal``: p99 managed by p99
+    alone."""
 
     ls: Callable[[Stage], Requests]
     be: Callable[[Stage], Callable[[], int]]
     units: str
     ls_cores: float
+    goal: float
 
 
-@dataclass(frozen=True)
-class Seen:
-    latency: Latencies
-    node_share: float
-    units_per_s: float
+RUNGS = (80, 90, 95)
+"""Percent of the CPUs to which best-effort work takes the node: ``cpuSuppressThresholdPercent``."""
 
 
-def run(
-    pair: Pair, smoke: bool, say: Callable[[str], None], repeat: int | None = None
-) -> list[Figure]:
+def run(pair: Pair, smoke: bool, say: Callable[[str], None], size: Size | None = None) -> Measured:
     """Raises PermissionError without root, NotMeasuredError without the programs or on a
     busy machine."""
-    seconds, usual = (2.0, 1) if smoke else (20.0, 5)
+    size = size or (SMOKE if smoke else Size())
     say("how long the service works for a request")
     rate = _calibrated_rate(pair, smoke)
-    settle_s = _SETTLE_SMOKE_S if smoke else _SETTLE_S
+    with stage("ls", "be") as on, going_on(on):
+        requests = pair.ls(on)
+        done = pair.be(on)
+        with daemon(_config(on, RUNGS[0])) as child:
+            holder = Holder(on, child)
 
-    def arm(*, shared: bool, config: str | None = None) -> Callable[[], Seen]:
-        return lambda: _arm(pair, rate, settle_s, seconds, shared=shared, config=config)
+            def managed(percent: int) -> None:
+                holder.enter(best_effort=True, managed=True)
+                child.take_up(_config(on, percent))
 
-    arms = {
-        "alone": arm(shared=False),
-        "unmanaged": arm(shared=True),
-        "managed": arm(shared=True, config=EVERYTHING),
-    }
-    found = in_turn(arms, repeat or usual, say)
-    return [Figure("requests", rate, "/s"), *_figures(pair, found)]
+            arms: dict[str, Callable[[], None]] = {
+                "alone": lambda: holder.enter(best_effort=False, managed=False),
+                "daemon": lambda: holder.enter(best_effort=False, managed=True),
+                "unmanaged": lambda: holder.enter(best_effort=True, managed=False),
+            }
+            for percent in RUNGS:
+                arms[_arm(percent)] = partial(managed, percent)
+            slices = in_slices(
+                on, lambda seconds: requests(rate, seconds, size.seed), arms, size, say, done
+            )
+    return Measured(_figures(pair, rate, slices), size.seed, slices)
+
+
+def _arm(percent: int) -> str:
+    return f"managed at {percent / 100:.2f}"
+
+
+def _config(on: Stage, percent: int) -> str:
+    everything = EVERYTHING.format(percent=percent)
+    return on.config({"ls": "LS", "be": "BE"}, everything, _AMOUNTS)
 
 
 def _calibrated_rate(pair: Pair, smoke: bool) -> float:
@@ -118,53 +147,30 @@ def _calibrated_rate(pair: Pair, smoke: bool) -> float:
     return round(min(pair.ls_cores / cost_s, _MAX_RATE), 1)
 
 
-def _arm(
-    pair: Pair, rate: float, settle_s: float, seconds: float, *, shared: bool, config: str | None
-) -> Seen:
-    with stage("ls", "be") as on:
-        requests = pair.ls(on)
-        done = pair.be(on) if shared else lambda: 0
-        rest = None
-        if config is not None:
-            rest = on.config({"ls": "LS", "be": "BE"}, config, _AMOUNTS)
-        with managed(rest):
-            measure(on, {"warm-up": requests(rate, settle_s, 2)})
-            before = done()
-            seen = measure(on, {"ls": requests(rate, seconds, 1)})
-            units = done() - before
-    return Seen(seen.latencies["ls"], seen.used.node_cores / _CPUS, units / seen.used.seconds)
-
-
-def _figures(pair: Pair, found: Mapping[str, Sequence[Seen]]) -> list[Figure]:
-    def ratio(arm: str, share: float) -> float:
-        return median(found[arm], lambda s: s.latency.quantile_ms(share)) / median(
-            found["alone"], lambda s: s.latency.quantile_ms(share)
-        )
-
-    def cpu(arm: str) -> float:
-        return 100 * median(found[arm], lambda s: s.node_share)
-
-    units = {arm: median(found[arm], lambda s: s.units_per_s) for arm in found}
-    if not units["unmanaged"]:
+def _figures(pair: Pair, rate: float, slices: Sequence[Slice]) -> list[Figure]:
+    if not sum(each.units for each in of_arm(slices, "unmanaged")):
         raise NotMeasuredError(
             f"not one of the {pair.units} was done unmanaged; measure for longer"
         )
-    return [
-        Figure("p99 alone", median(found["alone"], lambda s: s.latency.quantile_ms(0.99)), "ms"),
-        Figure("p99 unmanaged / alone", ratio("unmanaged", 0.99), "x"),
-        Figure("p99 managed / alone", ratio("managed", 0.99), "x", 1.10),
-        Figure("p50 managed / alone", ratio("managed", 0.5), "x"),
-        Figure("p99.9 managed / alone", ratio("managed", 0.999), "x"),
-        Figure("node CPU alone", cpu("alone"), "%"),
-        Figure("node CPU managed", cpu("managed"), "%", 85, at_most=False),
-        Figure(f"{pair.units} unmanaged", units["unmanaged"], "/s"),
-        Figure(f"{pair.units} managed / unmanaged", units["managed"] / units["unmanaged"], "x"),
-        Figure("the client itself", 100 * median(found["managed"], _client_cores), "% of a core"),
+    alone = quantile_of([each.latencies_ms for each in of_arm(slices, "alone")], 0.99)
+    rungs = [_arm(percent) for percent in RUNGS]
+    found = [
+        Figure("requests", rate, "/s"),
+        Figure("p99 alone", alone(range(len(of_arm(slices, "alone")))), "ms"),
+        Figure.of("p99 unmanaged / alone", latency_ratio(slices, "unmanaged", 0.99), "x"),
+        Figure.of("p99 with the daemon / alone", latency_ratio(slices, "daemon", 0.99), "x", 1.02),
     ]
-
-
-def _client_cores(seen: Seen) -> float:
-    return seen.latency.client_cores
+    for arm in rungs:
+        p99, p50 = (latency_ratio(slices, arm, share) for share in (0.99, 0.5))
+        cpu = mean_value(slices, arm, lambda each: 100 * each.node_cores / _CPUS)
+        done = value_ratio(slices, arm, lambda each: each.units / each.seconds)
+        found += [
+            Figure.of(f"p99 {arm} / alone", p99, "x", pair.goal),
+            Figure.of(f"p50 {arm} / alone", p50, "x"),
+            Figure.of(f"node CPU {arm}", cpu, "%"),
+            Figure.of(f"{pair.units} {arm} / unmanaged", done, "x"),
+        ]
+    return [*found, *waits_figures(slices, ("alone", "daemon", "unmanaged", *rungs))]
 
 
 def _nginx(on: Stage) -> Requests:
@@ -185,5 +191,7 @@ def _compiler(on: Stage) -> Callable[[], int]:
     return batch.compiler(on, "be", jobs=2 * _CPUS, functions=12).units
 
 
-NGINX_FFMPEG = Pair(_nginx, _ffmpeg, "frames", _LS_SHARE * _CPUS)
-REDIS_COMPILER = Pair(_redis, _compiler, "translation units", min(_LS_SHARE * _CPUS, _REDIS_CORES))
+NGINX_FFMPEG = Pair(_nginx, _ffmpeg, "frames", _LS_SHARE * _CPUS, 1.00)
+REDIS_COMPILER = Pair(
+    _redis, _compiler, "translation units", min(_LS_SHARE * _CPUS, _REDIS_CORES), 1.10
+)

@@ -23,11 +23,12 @@ MIN_SLICES = 4
 
 
 class Interval(msgspec.Struct, frozen=True):
-    """A figure and the interval that holds it with a probability of 95 %."""
+    """A figure and the interval that holds it with a probability of 95 %; None where there are
+    fewer than ``MIN_SLICES``."""
 
     value: float
-    low: float
-    high: float
+    low: float | None = None
+    high: float | None = None
 
 
 class Verdict(enum.StrEnum):
@@ -44,6 +45,8 @@ Estimate = Callable[[Sequence[int]], float]
 
 def verdict(figure: Interval, goal: float, *, at_most: bool = True) -> Verdict:
     """What the interval says about ``goal``, an upper limit or else a lower one."""
+    if figure.low is None or figure.high is None:
+        return Verdict.UNDECIDED
     low, high = (figure.low, figure.high) if at_most else (-figure.high, -figure.low)
     limit = goal if at_most else -goal
     if high <= limit:
@@ -53,27 +56,22 @@ def verdict(figure: Interval, goal: float, *, at_most: bool = True) -> Verdict:
 
 def ratio(top: Estimate, bottom: Estimate, slices: int, *, seed: int = 1) -> Interval | None:
     """``top`` divided by ``bottom``. Slices of one number were measured beside each other, with the
-    same arrivals, so they are drawn together. None for fewer than ``MIN_SLICES`` of each, and where
-    the divisor is 0."""
-    whole = bottom(range(slices)) if slices >= MIN_SLICES else 0.0
-    if not whole > 0:
-        return None
-    draw = random.Random(seed)
-    draws = []
-    for _ in range(DRAWS):
-        drawn = draw.choices(range(slices), k=slices)
+    same arrivals, so they are drawn together. None where the divisor is 0."""
+
+    def quotient(drawn: Sequence[int]) -> float:
         divisor = bottom(drawn)
-        draws.append(top(drawn) / divisor if divisor > 0 else math.inf)
-    return _interval(top(range(slices)) / whole, draws)
+        return top(drawn) / divisor if divisor > 0 else math.inf
 
-
-def mean(values: Sequence[float], *, seed: int = 1) -> Interval | None:
-    """The mean of one value a slice. None for fewer than ``MIN_SLICES``."""
-    if len(values) < MIN_SLICES:
+    if slices < 1 or not bottom(range(slices)) > 0:
         return None
-    draw = random.Random(seed)
-    draws = [fmean(draw.choices(values, k=len(values))) for _ in range(DRAWS)]
-    return _interval(fmean(values), draws)
+    return _interval(quotient, slices, seed)
+
+
+def mean(values: Sequence[float], *, seed: int = 1) -> Interval:
+    """The mean of one value a slice. Raises ValueError for none."""
+    if not values:
+        raise ValueError("no slices to take a mean of")
+    return _interval(mean_of(values), len(values), seed)
 
 
 def mean_of(values: Sequence[float]) -> Estimate:
@@ -99,7 +97,11 @@ def quantile_of(slices: Sequence[Sequence[float]], share: float) -> Estimate:
     return estimate
 
 
-def _interval(value: float, draws: list[float]) -> Interval:
-    draws.sort()
-    last = len(draws) - 1
+def _interval(estimate: Estimate, slices: int, seed: int) -> Interval:
+    value = estimate(range(slices))
+    if slices < MIN_SLICES:
+        return Interval(value)
+    draw = random.Random(seed)
+    draws = sorted(estimate(draw.choices(range(slices), k=slices)) for _ in range(DRAWS))
+    last = DRAWS - 1
     return Interval(value, draws[round(_LOW * last)], draws[round(_HIGH * last)])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import fmean
 
-from koordlet.decision.intervals import Interval, Verdict, mean, quantile_of, ratio, verdict
+from koordlet.decision.intervals import Interval, mean, quantile_of, ratio, verdict
 from koordlet.demo.model import ArmResult, DemoResult, Goal, Moment
 
 P99_RATIO_WANTED = 1.10
@@ -69,11 +68,7 @@ def goals(demo: DemoResult) -> tuple[Goal, ...]:
     )
 
 
-Known = tuple[float, Interval | None]
-"""A figure, and its interval where there are enough slices."""
-
-
-def quantile_ratio(demo: DemoResult, arm: str, share: float) -> Known | None:
+def quantile_ratio(demo: DemoResult, arm: str, share: float) -> Interval | None:
     """Latency of the arm by that alone; None where one of them was not run."""
     top, bottom = of_arm(demo, arm), of_arm(demo, "alone")
     if top is None or bottom is None:
@@ -82,35 +77,24 @@ def quantile_ratio(demo: DemoResult, arm: str, share: float) -> Known | None:
         quantile_of([[r.latency_ms for r in each.requests] for each in result.slices], share)
         for result in (top, bottom)
     ]
-    alone = estimates[1](range(len(bottom.slices)))
-    if not alone:
-        return None
-    count = min(len(top.slices), len(bottom.slices))
-    whole = estimates[0](range(len(top.slices))) / alone
-    return whole, ratio(estimates[0], estimates[1], count)
+    return ratio(estimates[0], estimates[1], min(len(top.slices), len(bottom.slices)))
 
 
-def _mean(values: list[float]) -> Known | None:
-    return (fmean(values), mean(values)) if values else None
+def _mean(values: list[float]) -> Interval | None:
+    return mean(values) if values else None
 
 
-def _goal(key: str, name: str, limit: float, known: Known | None, *, at_most: bool) -> Goal:
+def _goal(key: str, name: str, limit: float, found: Interval | None, *, at_most: bool) -> Goal:
     sign = "at most" if at_most else "at least"
-    value, interval = known if known is not None else (None, None)
-    judged = None
-    if value is not None:
-        judged = Verdict.UNDECIDED
-        if interval is not None:
-            judged = verdict(interval, limit, at_most=at_most)
     return Goal(
         key=key,
         name=name,
         wanted=f"{sign} {limit:.2f}",
         limit=limit,
-        value=value,
-        low=interval.low if interval is not None else None,
-        high=interval.high if interval is not None else None,
-        verdict=judged,
+        value=found.value if found is not None else None,
+        low=found.low if found is not None else None,
+        high=found.high if found is not None else None,
+        verdict=verdict(found, limit, at_most=at_most) if found is not None else None,
     )
 
 

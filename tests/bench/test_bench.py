@@ -17,6 +17,7 @@ from bench.effects.client import Latencies
 from bench.figures import Figure, number, quantile, table
 from bench.scripts import row_of
 from bench.tree import besteffort_of, kubepods_of, make_pods, scratch_root
+from koordlet.decision.intervals import Interval, Verdict
 from koordlet.decision.resource import MIN_SHARES, Resource
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import detect
@@ -60,11 +61,21 @@ def test_the_table_tells_which_goals_are_reached() -> None:
         ]
     )
     _, cost, gain, known = text.splitlines()
-    assert cost.split() == ["a", "cost", "2.5", "%", "<=", "3", "%", "yes"]
-    assert gain.split() == ["a", "gain", "2.5", "x", ">=", "4", "x", "no"]
+    assert cost.split() == ["a", "cost", "2.5", "%", "<=", "3", "%", "reached"]
+    assert gain.split() == ["a", "gain", "2.5", "x", ">=", "4", "x", "missed"]
     assert known.split() == ["b", "known", "1234", "MiB"]
-    assert not Figure("none", math.nan, "ms", 50).reached
+    assert Figure("none", math.nan, "ms", 50).verdict is Verdict.UNDECIDED
     assert [number(value) for value in (0.01234, 710.4, 58.78, 0)] == ["0.0123", "710", "58.8", "0"]
+
+
+def test_a_goal_within_the_interval_is_undecided() -> None:
+    found = Interval(1.05, 0.98, 1.14)
+    assert Figure.of("p99", found, "x", 1.20).verdict is Verdict.REACHED
+    assert Figure.of("p99", found, "x", 1.10).verdict is Verdict.UNDECIDED
+    assert Figure.of("p99", found, "x", 0.90).verdict is Verdict.MISSED
+    assert Figure.of("p99", Interval(1.05), "x", 1.20).verdict is Verdict.UNDECIDED, "few slices"
+    line = table([("a", Figure.of("p99", found, "x", 1.10))]).splitlines()[1]
+    assert " ".join(line.split()) == "a p99 1.05 x 0.98 to 1.14 <= 1.1 x undecided"
 
 
 def test_rows_of_the_store_bench() -> None:

@@ -49,8 +49,8 @@ def cards(demo: DemoResult) -> tuple[Card, ...]:
 
 def _unmanaged(demo: DemoResult) -> float | None:
     """p99 beside batch work without koordlet, as a multiple of p99 alone."""
-    known = quantile_ratio(demo, "unmanaged", 0.99)
-    return known[0] if known is not None else None
+    found = quantile_ratio(demo, "unmanaged", 0.99)
+    return found.value if found is not None else None
 
 
 def _times(value: float | None) -> str:
