@@ -3,6 +3,8 @@
 # of the machine's own apt sources and unpacked, never installed; the lists of the machine's apt
 # stay untouched. What is there already stays, and one of several processes fetches.
 #
+#   is_there                 whether $dir has what is asked for; a caller whose DIR had less once
+#                            says so after it has sourced this
 #   begin DIR PROGRAM...     ends the script where DIR is there; sets own (the machine's suite) and
 #                            work, an empty directory that is removed at the end
 #   suites SUITE...          what private_apt knows
@@ -18,10 +20,14 @@ fail() {
     exit 1
 }
 
+is_there() {
+    [ -e "$dir/version" ]
+}
+
 begin() {
     dir=$1
     shift
-    [ ! -e "$dir/version" ] || exit 0
+    ! is_there || exit 0
     keyring=/usr/share/keyrings/debian-archive-keyring.gpg
     for program in apt-get dpkg-deb flock "$@"; do
         command -v "$program" >/dev/null 2>&1 || fail "needs $program"
@@ -35,7 +41,7 @@ begin() {
     dir=$(cd "$(dirname "$dir")" && pwd)/${dir##*/}
     exec 9>"$dir.lock"
     flock 9
-    [ ! -e "$dir/version" ] || exit 0
+    ! is_there || exit 0
 
     work=$(mktemp -d "$dir.XXXXXX")
     trap 'rm -rf "$work"' EXIT

@@ -30,7 +30,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.figures import quantile
+from bench.figures import NotMeasuredError, quantile
 from koordlet.demo.load import DRAIN_S, TIMER_SLACK_NS
 from koordlet.demo.process import die_with_parent, run_first, set_timer_slack
 from koordlet.demo.slices import arrivals, arrivals_in_rounds
@@ -43,9 +43,14 @@ _IDLE = -1
 
 class Load(msgspec.Struct, frozen=True):
     """``address``: ``host:port`` or the path of a unix socket. ``request``: sent as it is, or with
-    ``%d`` for a random number below ``keys``. ``reply_bytes``: of a whole reply on a connection
-    that is kept; 0 = a new connection for each request, and the service closes it. A good reply
-    begins with ``reply_begins``. ``burst``: so many requests arrive at once.
+    ``%d`` (``%07d``) for a random number below ``keys``. ``reply_bytes``: of a whole reply on a
+    connection that is kept; 0 = a new connection for each request, and the service closes it. A
+    good reply begins with ``reply_begins``. ``burst``: so many requests arrive at once.
+
+    ``connections``: so many are kept, made before the first request, and a request waits until one
+    is free; 0 = as many as it takes. ``greeting`` is sent first on each connection, and what comes
+    back ends with ``greeted``.
+
     ``slice_s``: the same arrivals come in each slice of a round of ``arms``; 0: there are none."""
 
     address: str
@@ -59,6 +64,17 @@ class Load(msgspec.Struct, frozen=True):
     seed: int = 1
     slice_s: float = 0.0
     arms: int = 1
+    connections: int = 0
+    greeting: bytes = b""
+    greeted: bytes = b""
+
+    def drawn(self, draw: random.Random) -> bytes:
+        """The request to send."""
+        return self.request % draw.randrange(self.keys) if self.keys else self.request
+
+    def connect(self) -> socket.socket:
+        """Raises OSError."""
+        return connect(self.address, self.greeting, self.greeted)
 
 
 @dataclass(frozen=True)
@@ -145,9 +161,20 @@ class _Exchange:
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
-        self.index = 0
-        self.received = 0
-        self.good = False
+        self.begin(0)
+
+    def begin(self, index: int) -> None:
+        self.index, self.received, self.good = index, 0, False
+
+    def take(self, load: Load, data: bytes) -> bool:
+        """Whether the reply ends with this; nothing: the service has closed the connection."""
+        if self.received == 0:
+            self.good = data.startswith(load.reply_begins)
+        self.received += len(data)
+        if data and self.received != load.reply_bytes:
+            return False
+        self.good = self.good and self.received >= load.reply_bytes
+        return True
 
 
 class _Driver:
@@ -163,18 +190,20 @@ class _Driver:
             moments = arrivals(rate, load.seconds, load.seed)
         self.times = [when for when in moments for _ in range(load.burst)]
         self.latency = array.array("d", [_LATE_S]) * len(self.times)
-        self._requests = [
-            load.request % draw.randrange(load.keys) if load.keys else load.request
-            for _ in self.times
-        ]
+        self._requests = [load.drawn(draw) for _ in self.times]
         self._load = load
         self._open: dict[int, _Exchange] = {}
         self._idle: collections.deque[_Exchange] = collections.deque()
+        # Requests for which no connection was free. Both threads hand connections on.
+        self._waiting: collections.deque[int] = collections.deque()
+        self._handing_on = threading.Lock()
         self._poll = select.epoll()
         # Each has one writer: the receiver, the sender.
         self._answered = 0
         self._unsent = 0
         self._start = 0.0
+        for _ in range(load.connections):
+            self._idle.append(self._connect())
 
     def run(self, start: float) -> None:
         self._start = start
@@ -189,16 +218,23 @@ class _Driver:
         receiver.join(DRAIN_S)
 
     def _send(self, index: int) -> None:
+        with self._handing_on:
+            exchange = self._idle.pop() if self._idle else None
+            if exchange is None and self._load.connections:
+                self._waiting.append(index)
+                return
         try:
-            exchange = self._idle.pop() if self._idle else self._connect()
-            exchange.index, exchange.received, exchange.good = index, 0, False
-            exchange.connection.sendall(self._requests[index])
+            self._send_on(exchange or self._connect(), index)
         except OSError:  # refused, or closed by the service just now
             self.latency[index] = _BAD_S
             self._unsent += 1
 
+    def _send_on(self, exchange: _Exchange, index: int) -> None:
+        exchange.begin(index)
+        exchange.connection.sendall(self._requests[index])
+
     def _connect(self) -> _Exchange:
-        exchange = _Exchange(connect(self._load.address))
+        exchange = _Exchange(self._load.connect())
         descriptor = exchange.connection.fileno()
         self._open[descriptor] = exchange
         self._poll.register(descriptor, select.EPOLLIN)
@@ -215,35 +251,96 @@ class _Driver:
         except OSError:
             data = b""
         now = time.monotonic()
-        if exchange.received == 0:
-            exchange.good = data.startswith(self._load.reply_begins)
-        exchange.received += len(data)
-        if data and exchange.received != self._load.reply_bytes:
+        if not exchange.take(self._load, data):
             return
         if exchange.index != _IDLE:
             when = self._start + self.times[exchange.index]
-            good = exchange.good and exchange.received >= self._load.reply_bytes
-            self.latency[exchange.index] = now - when if good else _BAD_S
+            self.latency[exchange.index] = now - when if exchange.good else _BAD_S
             self._answered += 1
         if data:
-            exchange.index = _IDLE
-            self._idle.append(exchange)
+            self._hand_on(exchange)
         else:
+            self._drop(exchange)
+
+    def _hand_on(self, exchange: _Exchange) -> None:
+        """To the request that waits longest, if one does."""
+        exchange.index = _IDLE
+        with self._handing_on:
+            if not self._waiting:
+                self._idle.append(exchange)
+                return
+            index = self._waiting.popleft()
+        try:
+            self._send_on(exchange, index)
+        except OSError:  # the receiver will see that it is closed
+            return
+
+    def _drop(self, exchange: _Exchange) -> None:
+        with self._handing_on:
             if exchange in self._idle:
                 self._idle.remove(exchange)
-            del self._open[exchange.connection.fileno()]
+        del self._open[exchange.connection.fileno()]
+        exchange.connection.close()
+
+
+def capacity(load: Load, clients: int = 8) -> float:
+    """Requests a second that so many clients get answered, each of which sends its next one when it
+    has its reply (closed loop), for the seconds of the load, whatever its rate: what a service can
+    do alone. One thread is all clients, so the least of what both can do is measured. Raises
+    OSError, and NotMeasuredError for a bad reply."""
+    draw, answered = random.Random(load.seed), 0
+    exchanges: dict[int, _Exchange] = {}
+    poll = select.epoll()
+
+    def ask(exchange: _Exchange | None = None) -> None:
+        if exchange is None:
+            exchange = _Exchange(load.connect())
+            exchanges[exchange.connection.fileno()] = exchange
+            poll.register(exchange.connection, select.EPOLLIN)
+        exchange.begin(0)
+        exchange.connection.sendall(load.drawn(draw))
+
+    try:
+        for _ in range(clients):
+            ask()
+        ends = time.monotonic() + load.seconds
+        while time.monotonic() < ends:
+            for descriptor, _ in poll.poll(_LOOK_S):
+                exchange = exchanges[descriptor]
+                data = exchange.connection.recv(_READ_BYTES)
+                if not exchange.take(load, data):
+                    continue
+                if not exchange.good:
+                    raise NotMeasuredError(f"{load.address} answers badly")
+                answered += 1
+                if not data:
+                    exchanges.pop(descriptor).connection.close()
+                ask(exchange if data else None)
+    finally:
+        poll.close()
+        for exchange in exchanges.values():
             exchange.connection.close()
+    return answered / load.seconds
 
 
-def connect(address: str) -> socket.socket:
-    """To ``host:port`` or to the path of a unix socket. Raises OSError."""
+def connect(address: str, greeting: bytes = b"", greeted: bytes = b"") -> socket.socket:
+    """To ``host:port`` or to the path of a unix socket; for the rest see ``Load``. Raises
+    OSError."""
     if address.startswith("/"):
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(address)
-        return connection
-    host, _, port = address.rpartition(":")
-    connection = socket.create_connection((host, int(port)))
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    else:
+        host, _, port = address.rpartition(":")
+        connection = socket.create_connection((host, int(port)))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if greeting:
+        connection.sendall(greeting)
+        answer = b""
+        while not answer.endswith(greeted):
+            data = connection.recv(_READ_BYTES)
+            if not data:
+                raise ConnectionError(f"{address} answers a greeting with {answer!r}")
+            answer += data
     return connection
 
 

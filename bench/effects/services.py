@@ -1,4 +1,5 @@
-"""The services of the effect benches: real programs, from ``tools/fetch-services``.
+"""The services of the effect benches: real programs, from ``tools/fetch-services``, and a model
+server with what ``tools/fetch-model`` has made.
 
 Each function starts one in a group of a stage and returns when it works. A program that cannot be
 had is a NotMeasuredError with the reason. What runs beside them is in ``batch``.
@@ -10,13 +11,16 @@ import os
 import random
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from bench.effects import postgres_protocol
 from bench.effects.client import Load, connect
+from bench.effects.model_shape import PROMPT_TOKENS, VOCABULARY
 from bench.effects.stage import Running, Stage
 from bench.figures import NotMeasuredError
 
@@ -50,6 +54,33 @@ _FILL_LISTS = (
     "redis.call('RPUSH', 'list:' .. list, math.random(10000000, 99999999)) end end "
     "return redis.status_reply('OK')"
 )
+# It refuses to be root. In a user namespace of its own it is not, and owns what root owns; what
+# it shares through System V's calls goes with the IPC namespace when it is killed.
+_NOT_ROOT = ("unshare", "--user", "--map-user=65534", "--map-group=65534", "--ipc", "--")
+_POSTGRES_OPTIONS = {
+    "listen_addresses": "",
+    "shared_buffers": "256MB",  # more than the accounts of scale 10 need
+    "dynamic_shared_memory_type": "mmap",
+    "huge_pages": "off",
+    "fsync": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "autovacuum": "off",
+    "jit": "off",
+}
+# Those of pgbench, but that they begin with 0 and that all balances have as many digits.
+ACCOUNTS_OF_SCALE = 100_000
+_FILL_ACCOUNTS = (
+    (
+        "CREATE TABLE pgbench_accounts AS SELECT aid, 1 + aid / {scaled} AS bid, 10000000 + aid "
+        "AS abalance, ''::char(84) AS filler FROM generate_series(0, {rows} - 1) AS aid"
+    ),
+    "ALTER TABLE pgbench_accounts ADD PRIMARY KEY (aid)",
+    "VACUUM (FREEZE, ANALYZE) pgbench_accounts",
+    "CHECKPOINT",
+)
+_FIRST, _ITS_BALANCE = "0000000", b"10000000"
+_ACCOUNT = f"SELECT abalance FROM pgbench_accounts WHERE aid = {_FIRST}"
 
 
 @dataclass(frozen=True)
@@ -61,6 +92,13 @@ class Programs:
     def path(self, program: str) -> str:
         return str(self.directory / "bin" / program)
 
+    def postgres(self, program: str) -> str:
+        """Where it lies among what belongs to it. Raises NotMeasuredError."""
+        found = list(self.directory.glob(f"postgresql/lib/postgresql/*/bin/{program}"))
+        if not found:
+            raise NotMeasuredError(f"{self.directory}: no {program}")
+        return str(found[0])
+
     @property
     def env(self) -> Mapping[str, str]:
         return {"LD_LIBRARY_PATH": str(self.directory / "lib")}
@@ -71,17 +109,36 @@ def programs() -> Programs:
     """Fetched once, then from the cache. Raises NotMeasuredError where they cannot be had."""
     cache_home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     directory = Path(cache_home) / "koordlet" / "services"
+    _run_tool("fetch-services", str(directory))
+    return Programs(directory)
+
+
+@cache
+def model_directory() -> Path:
+    """As ``programs``: what ``tools/fetch-model`` makes."""
+    _run_tool("fetch-model")
+    return model_place()
+
+
+def model_place() -> Path:
+    """Where it is once it is made."""
+    return Path(_run_tool("fetch-model", "--where").strip())
+
+
+def _run_tool(name: str, *arguments: str) -> str:
+    """Its output. Raises NotMeasuredError."""
     done = subprocess.run(
-        [_ROOT / "tools" / "fetch-services", directory],
+        [_ROOT / "tools" / name, *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
+        env={**os.environ, "PYTHON": sys.executable},
     )
     if done.returncode:
         why = done.stderr.strip().splitlines()
-        raise NotMeasuredError(why[-1] if why else "tools/fetch-services failed")
-    return Programs(directory)
+        raise NotMeasuredError(why[-1] if why else f"tools/{name} failed")
+    return done.stdout
 
 
 @dataclass(frozen=True)
@@ -239,11 +296,174 @@ def redis(
     return Redis(running, address, keys, value_bytes, lists)
 
 
-def _wait_for(running: Running, address: str) -> None:
+@dataclass(frozen=True)
+class Memcached:
+    running: Running
+    address: str
+    keys: int
+    value_bytes: int
+
+    def load(self, rate_per_s: float, seconds: float, *, burst: int = 1, seed: int = 1) -> Load:
+        """GET of a random key, on connections that are kept."""
+        return Load(
+            address=self.address,
+            request=b"get key:%07d\r\n",
+            reply_begins=b"VALUE key:",
+            rate_per_s=rate_per_s,
+            seconds=seconds,
+            reply_bytes=len(_memcached_value(0, self.value_bytes)),
+            keys=self.keys,
+            burst=burst,
+            seed=seed,
+        )
+
+
+def memcached(
+    on: Stage,
+    group: str,
+    *,
+    threads: int,
+    keys: int = 10_000,
+    value_bytes: int = 1024,
+    host: str = "127.0.0.1",
+) -> Memcached:
+    """Holds ``keys`` values in memory."""
+    found = programs()
+    port = _free_port(host)
+    room_mib = 64 + 2 * keys * value_bytes // 2**20
+    command = [
+        *(found.path("memcached"), "-u", "root", "-l", host, "-p", str(port), "-U", "0"),
+        *("-t", str(threads), "-m", str(room_mib)),
+    ]
+    running = on.start("memcached", group, command, found.env)
+    address = f"{host}:{port}"
+    _wait_for(running, address)
+    value = b"x" * value_bytes
+    with connect(address) as connection:
+        for key in range(keys):
+            head = b"set key:%07d 0 0 %d noreply\r\n" % (key, value_bytes)
+            connection.sendall(head + value + b"\r\n")
+        for key in (0, keys - 1):
+            connection.sendall(b"get key:%07d\r\n" % key)
+            wanted = _memcached_value(key, value_bytes)
+            answer = connection.recv(len(wanted), socket.MSG_WAITALL)
+            if answer != wanted:
+                raise NotMeasuredError(f"memcached: key {key}: answers {answer[:80]!r}")
+    return Memcached(running, address, keys, value_bytes)
+
+
+def _memcached_value(key: int, value_bytes: int) -> bytes:
+    """The whole reply."""
+    return b"VALUE key:%07d 0 %d\r\n%s\r\nEND\r\n" % (key, value_bytes, b"x" * value_bytes)
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """``reply``: the one to a look-up, all are as long and begin alike."""
+
+    running: Running
+    address: str
+    accounts: int
+    reply: bytes
+
+    def load(
+        self, rate_per_s: float, seconds: float, *, connections: int = 8, seed: int = 1
+    ) -> Load:
+        """The balance of a random account by its primary key, as ``pgbench --select-only`` asks."""
+        return Load(
+            address=self.address,
+            request=postgres_protocol.template(_ACCOUNT, _FIRST),
+            reply_begins=self.reply.partition(_ITS_BALANCE)[0],
+            rate_per_s=rate_per_s,
+            seconds=seconds,
+            reply_bytes=len(self.reply),
+            keys=self.accounts,
+            seed=seed,
+            connections=connections,
+            greeting=postgres_protocol.STARTUP,
+            greeted=postgres_protocol.READY,
+        )
+
+
+def postgres(on: Stage, group: str, *, scale: int = 10) -> Postgres:
+    """With the accounts that ``pgbench --initialize`` makes at that scale, all in memory, 15 MB for
+    each; on a unix socket."""
+    found = programs()
+    data = on.directory / "postgres"
+    made = subprocess.run(
+        [
+            *(*_NOT_ROOT, found.postgres("initdb"), "--pgdata", str(data), "--no-sync"),
+            *("--auth=trust", "--no-locale", "--encoding=UTF8"),
+            f"--username={postgres_protocol.USER}",
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **found.env},
+    )
+    if made.returncode:
+        raise NotMeasuredError(f"initdb: {' | '.join(made.stderr.splitlines()[-3:])}")
+    options = {**_POSTGRES_OPTIONS, "unix_socket_directories": str(data)}
+    words = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
+    command = [*_NOT_ROOT, found.postgres("postgres"), "-D", str(data), *words]
+    running = on.start("postgres", group, command, found.env)
+    address = str(data / ".s.PGSQL.5432")
+    hello = (postgres_protocol.STARTUP, postgres_protocol.READY)
+    _wait_for(running, address, *hello)
+    accounts = scale * ACCOUNTS_OF_SCALE
+    with connect(address, *hello) as connection:
+        for sql in _FILL_ACCOUNTS:
+            text = sql.format(scaled=ACCOUNTS_OF_SCALE, rows=accounts)
+            postgres_protocol.answer(connection, postgres_protocol.query(text))
+        reply = postgres_protocol.answer(connection, postgres_protocol.query(_ACCOUNT))
+    if _ITS_BALANCE not in reply:
+        raise NotMeasuredError(f"postgres: the first account: answers {reply!r}")
+    return Postgres(running, address, accounts, reply)
+
+
+@dataclass(frozen=True)
+class ModelServer:
+    running: Running
+    address: str
+
+    @property
+    def request(self) -> bytes:
+        draw = random.Random(1)
+        others = [b"%d" % draw.randrange(VOCABULARY) for _ in range(PROMPT_TOKENS - 1)]
+        return b"GET /?prompt=" + b",".join([b"%d", *others]) + b" HTTP/1.0\r\n\r\n"
+
+    def load(self, rate_per_s: float, seconds: float, *, seed: int = 1) -> Load:
+        """The first token after a prompt that begins with a random one, a connection each."""
+        return Load(
+            address=self.address,
+            request=self.request,
+            reply_begins=b"HTTP/1.0 200",
+            rate_per_s=rate_per_s,
+            seconds=seconds,
+            keys=VOCABULARY,
+            seed=seed,
+        )
+
+
+def model_server(on: Stage, group: str, *, threads: int, host: str = "127.0.0.1") -> ModelServer:
+    """A transformer with 110 million weights, which works one prompt of 64 tokens at a time."""
+    directory = model_directory()
+    port = _free_port(host)
+    arguments = (str(directory / "model.onnx"), host, str(port), str(threads))
+    command = [sys.executable, "-m", "bench.effects.model_server", *arguments]
+    path = f"{_ROOT}:{directory / 'site'}"
+    running = on.start("model-server", group, command, {"PYTHONPATH": path})
+    address = f"{host}:{port}"
+    _wait_for(running, address)
+    return ModelServer(running, address)
+
+
+def _wait_for(running: Running, address: str, greeting: bytes = b"", greeted: bytes = b"") -> None:
     deadline = time.monotonic() + READY_TIMEOUT_S
     while True:
         try:
-            connect(address).close()
+            connect(address, greeting, greeted).close()
             return
         except OSError:
             wait([running], deadline, f"a connection to {address}")
