@@ -140,16 +140,14 @@ BENCHES = {
     "admission": Bench(
         "what the webhooks cost for a pod", admission.run, needs_root=False, light=True
     ),
-    "whole": Bench(
-        "nginx beside ffmpeg: p99, CPU, frames",
-        partial(whole.run, whole.NGINX_FFMPEG),
-        in_slices=True,
-    ),
-    "whole-redis": Bench(
-        "redis beside a compiler: p99, CPU, translation units",
-        partial(whole.run, whole.REDIS_COMPILER),
-        in_slices=True,
-    ),
+    **{
+        name: Bench(
+            pair.title,
+            partial(whole.run, pair),
+            in_slices=True,
+        )
+        for name, pair in whole.PAIRS.items()
+    },
     "cpu-burst": Bench("bursts under a CPU quota", cpu_burst.run, in_arms=True),
     "put-off": Bench(
         "a service put off the CPU, by the limit of best effort", put_off.run, in_arms=True

@@ -2,7 +2,8 @@
 
 ``burn N``: N processes that never rest. ``bursts N``: N processes that use ``BURST_S`` of CPU, rest
 for ``PAUSE_S``, and so on. ``step N``: N processes that rest until a byte comes on standard input
-and work until the next one, then rest again.
+and work until the next one, then rest again. ``spin N``: as ``burn``, at once, where whoever starts
+it has put it.
 """
 
 from __future__ import annotations
@@ -68,20 +69,23 @@ def _step(flag: mmap.mmap, wakes: int) -> NoReturn:
 
 def main(kind: str, count: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
-    print("ready", flush=True)
-    os.read(0, 1)
+    if kind != "spin":
+        print("ready", flush=True)
+        os.read(0, 1)
     flag = mmap.mmap(-1, 1)
     pipes = [os.pipe() for _ in range(count)]
     parent = os.getpid()
     for reader, _ in pipes:
         if os.fork() == 0:
             die_with_parent(parent)
-            if kind == "burn":
+            if kind in ("burn", "spin"):
                 _burn()
             if kind == "bursts":
                 _bursts()
             _step(flag, reader)
     print("forked", flush=True)
+    if kind == "spin":
+        signal.pause()
     while command := os.read(0, 1):
         flag[0] = command == b"1"
         if flag[0]:

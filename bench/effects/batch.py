@@ -6,13 +6,17 @@ done. What is done is counted. Exceptions as in ``services``.
 
 from __future__ import annotations
 
+import os
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.effects.services import READY_TIMEOUT_S, programs, wait
 from bench.effects.stage import Running, Stage
+from bench.figures import NotMeasuredError
+from koordlet.decision.resource import Resource
 
 _RAW = ("-f", "rawvideo", "-video_size", "640x360", "-pix_fmt", "yuv420p")
 RAW_FRAME_BYTES = 640 * 360 * 3 // 2
@@ -82,6 +86,19 @@ def _last_frame(progress: Path) -> int:
     except FileNotFoundError:
         return 0
     return int(rest.split(b"\n")[0]) if found and rest else 0
+
+
+def spinners(on: Stage, group: str, *, count: int) -> Callable[[], int]:
+    """Processes that never rest; returns what tells the milliseconds of CPU that they had."""
+    command = (sys.executable, "-m", "bench.load", "spin", str(count))
+    on.start("spinners", group, command, {"PYTHONPATH": os.getcwd()})
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while len(on.pids(group)) <= count:
+        on.check()
+        if time.monotonic() > deadline:
+            raise NotMeasuredError(f"the spinners did not start in {READY_TIMEOUT_S:.0f} s")
+        time.sleep(0.02)
+    return lambda: int(on.cgroups.read(on.groups[group], Resource.CPUACCT_USAGE)) // 1_000_000
 
 
 @dataclass(frozen=True)

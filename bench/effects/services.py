@@ -23,6 +23,7 @@ from bench.effects.client import Load, connect
 from bench.effects.model_shape import PROMPT_TOKENS, VOCABULARY
 from bench.effects.stage import Running, Stage
 from bench.figures import NotMeasuredError
+from koordlet.demo.ls_server import calibrate
 
 _ROOT = Path(__file__).parents[2]
 READY_TIMEOUT_S = 60.0
@@ -457,6 +458,35 @@ def model_server(on: Stage, group: str, *, threads: int, host: str = "127.0.0.1"
     address = f"{host}:{port}"
     _wait_for(running, address)
     return ModelServer(running, address)
+
+
+@dataclass(frozen=True)
+class WorkerThreads:
+    """The demo's service, whose work is of a known length."""
+
+    running: Running
+    address: str
+
+    def load(self, rate_per_s: float, seconds: float, *, seed: int = 1) -> Load:
+        """A connection for each request."""
+        return Load(
+            address=self.address,
+            request=b"request\n",
+            reply_begins=b"",
+            rate_per_s=rate_per_s,
+            seconds=seconds,
+            seed=seed,
+        )
+
+
+def worker_threads(on: Stage, group: str, *, threads: int, work_ms: float) -> WorkerThreads:
+    """So many workers that share a socket; each request takes ``work_ms`` of CPU."""
+    address = str(on.directory / "service.sock")
+    command = (sys.executable, "-m", "koordlet.demo.ls_server", address, str(threads))
+    rounds = calibrate(work_ms)
+    running = on.start("service", group, (*command, str(rounds)), {"PYTHONPATH": str(_ROOT)})
+    _wait_for(running, address)
+    return WorkerThreads(running, address)
 
 
 def _wait_for(running: Running, address: str, greeting: bytes = b"", greeted: bytes = b"") -> None:

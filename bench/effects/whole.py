@@ -82,10 +82,11 @@ _AMOUNTS = {
 
 @dataclass(frozen=True)
 class Pair:
-    """``ls`` starts the service. ``be`` starts best-effort work and returns what counts how much
-    is done, in ``units``. ``ls_cores``: what the service is to use; ``goal``: p99 managed by p99
-    alone."""
+    """``title``: who runs beside whom. ``ls`` starts the service. ``be`` starts best-effort work and
+    returns what counts how much is done, in ``units``. ``ls_cores``: what the service is to use;
+    ``goal``: p99 managed by p99 alone."""
 
+    title: str
     ls: Callable[[Stage], Requests]
     be: Callable[[Stage], Callable[[], int]]
     units: str
@@ -183,6 +184,31 @@ def _redis(on: Stage) -> Requests:
     return lambda rate, seconds, seed: server.sorting(rate, seconds, seed=seed)
 
 
+def _memcached(on: Stage) -> Requests:
+    server = services.memcached(on, "ls", threads=_CPUS)
+    return lambda rate, seconds, seed: server.load(rate, seconds, seed=seed)
+
+
+def _postgres(on: Stage) -> Requests:
+    server = services.postgres(on, "ls", scale=10)
+    return lambda rate, seconds, seed: server.load(rate, seconds, seed=seed)
+
+
+def _model(on: Stage) -> Requests:
+    server = services.model_server(on, "ls", threads=1)
+    return lambda rate, seconds, seed: server.load(rate, seconds, seed=seed)
+
+
+def _threads(threads: int, work_ms: float) -> Callable[[Stage], Requests]:
+    """The demo's service with so many workers, each request ``work_ms`` of CPU."""
+
+    def start(on: Stage) -> Requests:
+        server = services.worker_threads(on, "ls", threads=threads, work_ms=work_ms)
+        return lambda rate, seconds, seed: server.load(rate, seconds, seed=seed)
+
+    return start
+
+
 def _ffmpeg(on: Stage) -> Callable[[], int]:
     return batch.ffmpeg(on, "be", jobs=_CPUS).frames
 
@@ -191,7 +217,43 @@ def _compiler(on: Stage) -> Callable[[], int]:
     return batch.compiler(on, "be", jobs=2 * _CPUS, functions=12).units
 
 
-NGINX_FFMPEG = Pair(_nginx, _ffmpeg, "frames", _LS_SHARE * _CPUS, 1.00)
-REDIS_COMPILER = Pair(
-    _redis, _compiler, "translation units", min(_LS_SHARE * _CPUS, _REDIS_CORES), 1.10
-)
+def _spinners(on: Stage) -> Callable[[], int]:
+    return batch.spinners(on, "be", count=2 * _CPUS)
+
+
+_SPUN = "ms of CPU"
+_CORES = _LS_SHARE * _CPUS
+PAIRS = {
+    "whole": Pair("nginx beside ffmpeg", _nginx, _ffmpeg, "frames", _CORES, 1.00),
+    "whole-redis": Pair(
+        "redis beside a compiler",
+        _redis,
+        _compiler,
+        "translation units",
+        min(_CORES, _REDIS_CORES),
+        1.10,
+    ),
+    "whole-memcached": Pair(
+        "memcached beside spinners", _memcached, _spinners, _SPUN, _CORES, 1.05
+    ),
+    "whole-postgres": Pair("postgres beside spinners", _postgres, _spinners, _SPUN, _CORES, 1.10),
+    "whole-model": Pair("a model server beside ffmpeg", _model, _ffmpeg, "frames", _CORES, 1.10),
+    "whole-1-thread": Pair(
+        "1 worker, 4 ms, beside spinners", _threads(1, 4.0), _spinners, _SPUN, _CORES * 2 / 3, 1.10
+    ),
+    "whole-2-threads": Pair(
+        "2 workers, 4 ms, beside spinners", _threads(2, 4.0), _spinners, _SPUN, _CORES * 2 / 3, 1.10
+    ),
+    "whole-2-threads-long": Pair(
+        "2 workers, 16 ms, beside spinners",
+        _threads(2, 16.0),
+        _spinners,
+        _SPUN,
+        _CORES * 2 / 3,
+        1.10,
+    ),
+    "whole-4-threads-short": Pair(
+        "4 workers, 1 ms, beside spinners", _threads(4, 1.0), _spinners, _SPUN, _CORES * 2 / 3, 1.10
+    ),
+}
+"""By the name of the bench. Services are not pinned to CPUs, as most are not."""
