@@ -82,7 +82,7 @@ _AMOUNTS = {
 
 @dataclass(frozen=True)
 class Pair:
-    """``title``: who runs beside whom. ``ls`` starts the service. ``be`` starts best-effort work and
+    """``title``: who runs beside whom. ``ls`` starts the service, ``be`` best-effort work, and
     returns what counts how much is done, in ``units``. ``ls_cores``: what the service is to use;
     ``goal``: p99 managed by p99 alone."""
 

@@ -83,6 +83,7 @@ RULES: Mapping[Resource, Rule] = {
     Resource.CORE_SCHED_GROUP: Rule.RANK,
     Resource.RESCTRL_GROUP: Rule.RANK,
     Resource.RESCTRL_MONITOR: Rule.RANK,
+    Resource.CPU_SPREAD: Rule.RANK,
     Resource.RESCTRL_SCHEMATA: Rule.RANK,
     Resource.RESCTRL_MONITOR_GROUP: Rule.RANK,
     Resource.SYSCTL_GROUP_IDENTITY: Rule.RANK,

@@ -91,6 +91,9 @@ class Resource(StrEnum):
     RESCTRL_MONITOR = "resctrl.monitor"
     """Path of the resctrl monitor group that counts them; ``""``: none, their control group."""
 
+    CPU_SPREAD = "cpu.spread"
+    """CPUs over which their threads are spread, each kept on one of them; ``""``: on none."""
+
     # Of a resctrl group, whose name or path stands in the place of the cgroup.
     RESCTRL_SCHEMATA = "resctrl.schemata"
     RESCTRL_MONITOR_GROUP = "resctrl.monitor_group"

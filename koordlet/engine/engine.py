@@ -270,6 +270,8 @@ class Engine:
             plans = self._for_both(plans, pods)
             outcomes = self.pausing.apply(plans, now=snapshot.now, time=snapshot.time)
             log_given_up(given_up, outcomes)
+        if wake.kind is WakeKind.TICK:
+            parts.knobs.spread.sweep()
         self.evictions.carry_out(plans, snapshot)
         for outcome in parts.traffic.turn(snapshot.now, snapshot.time):
             self.heard(outcome)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from koordlet.kernel.background import Background, Pause, no_pause
+from koordlet.protocol.cpuset import CPUSet
 
 if TYPE_CHECKING:  # loaded where they are used, and nowhere else
     from koordlet.kernel.bpf.block import BlockIo
@@ -164,6 +165,14 @@ class Host(Protocol):
     def sched_core(self, command: int, pid: int, scope: int) -> int:
         """``prctl(PR_SCHED_CORE)`` by the calling thread; pid 0 is that thread. The cookie for
         GET, else 0."""
+        ...
+
+    def thread_cpus(self, thread: int) -> CPUSet:
+        """The CPUs on which it may run (sched_getaffinity(2)). Raises OSError ESRCH."""
+        ...
+
+    def set_thread_cpus(self, thread: int, cpus: CPUSet) -> None:
+        """Those of ``cpus`` that its cpuset allows. Raises OSError: ESRCH, EINVAL where none is."""
         ...
 
     def signal(

@@ -18,6 +18,7 @@ from koordlet.kernel.proc import kill
 from koordlet.kernel.proc.core_sched import CoreSched
 from koordlet.kernel.proc.members import Members, Trait
 from koordlet.kernel.proc.oom_score import OomScoreAdj
+from koordlet.kernel.proc.spread import CpuSpread
 from koordlet.kernel.resctrl import ResctrlGroups, ResctrlTasks
 from koordlet.kernel.resctrl_monitor import ResctrlMonitorGroups, ResctrlMonitors
 
@@ -75,10 +76,12 @@ class Knobs:
         self._cgroups = cgroups
         self._kept = KeptFiles(host, cgroups)
         self._cookies = CoreSched(host, cgroups)
+        self.spread = CpuSpread(host, cgroups, proc_root)
         files = HostFiles(host, proc_root=proc_root, sys_root=sys_root, terway_dir=terway_dir)
         self._backends: dict[Resource, Backend] = {
             **dict.fromkeys(TABLE, cgroups),
             **dict.fromkeys(files.resources, files),
+            Resource.CPU_SPREAD: self.spread,
             Resource.RESCTRL_SCHEMATA: ResctrlGroups(host, sys_root),
             Resource.RESCTRL_MONITOR_GROUP: ResctrlMonitorGroups(host, sys_root),
         }
@@ -112,13 +115,13 @@ class Knobs:
     def adopt(self, written: Iterable[tuple[str, Resource, Sequence[Value]]]) -> None:
         """Learn from the journal what cannot be seen in the kernel: (cgroup, resource, values
         that it may hold)."""
-        groups: Mapping[str, Sequence[str]] = {
-            cgroup: [str(value) for value in values]
-            for cgroup, resource, values in written
-            if resource is Resource.CORE_SCHED_GROUP
-        }
-        if groups:
+        held: dict[Resource, dict[str, list[str]]] = {}
+        for cgroup, resource, values in written:
+            held.setdefault(resource, {})[cgroup] = [str(value) for value in values]
+        if groups := held.get(Resource.CORE_SCHED_GROUP):
             self._cookies.adopt(groups)
+        if spread := held.get(Resource.CPU_SPREAD):
+            self.spread.adopt(spread)
 
     def unit_properties(self) -> UnitProperties:
         """See ``Host.unit_properties``."""

@@ -15,6 +15,7 @@ from koordlet.kernel.host import DirectoryWatch, File, Watch, Words, temporary
 from koordlet.kernel.limits import LimitWriter
 from koordlet.kernel.psi import PsiWatcher
 from koordlet.kernel.syscalls import sched_core, send_signal, shared_library
+from koordlet.protocol.cpuset import CPUSet
 
 if TYPE_CHECKING:  # loaded by who uses them: commands read files alone
     from koordlet.kernel.bpf.block import BlockIo
@@ -256,6 +257,12 @@ class LinuxHost:
         from asyncio import get_running_loop
 
         return self._psi.arm(path, trigger, on_fire, get_running_loop())
+
+    def thread_cpus(self, thread: int) -> CPUSet:
+        return frozenset(os.sched_getaffinity(thread))
+
+    def set_thread_cpus(self, thread: int, cpus: CPUSet) -> None:
+        os.sched_setaffinity(thread, cpus)
 
     def sched_core(self, command: int, pid: int, scope: int) -> int:
         return sched_core(command, pid, scope)

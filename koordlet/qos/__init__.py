@@ -7,6 +7,7 @@ from koordlet.decision.strategy import AnyStrategy, Strategy
 
 MODULES = (
     "cpu_suppress.strategy",
+    "cpu_spread",
     "cpu_burst.strategy",
     "memory_qos.strategy",
     "resctrl_qos",

@@ -16,7 +16,7 @@ from koordlet_fakefs.cgroup import SELF_PID, Cgroup
 from koordlet_fakefs.faults import Faults
 from koordlet_fakefs.files import FilesDirectory
 from koordlet_fakefs.layouts import Layout, mount
-from koordlet_fakefs.machine import NS, Machine, Options, Process
+from koordlet_fakefs.machine import NS, Machine, Options, Process, Thread
 from koordlet_fakefs.parse import PAGE_BYTES, c_string, named, refuse
 from koordlet_fakefs.proc import Proc
 from koordlet_fakefs.resources import memory
@@ -35,6 +35,7 @@ from koordlet.kernel.bpf.objects import BTF, NO_BTF
 from koordlet.kernel.bpf.run_queue import RunQueue
 from koordlet.kernel.bpf.stalls import Stalls
 from koordlet.kernel.host import temporary
+from koordlet.protocol.cpuset import CPUSet
 
 if TYPE_CHECKING:
     from koordlet.kernel.devices.nvml import Nvml
@@ -309,6 +310,27 @@ class FakeHost:
         arm(pressure, parsed, self.machine.now_ns)
         self.machine.generation += 1
         return watch
+
+    def thread_cpus(self, thread: int) -> CPUSet:
+        self.faults.check("affinity", f"sched_getaffinity({thread})")
+        with named("sched_getaffinity"):
+            there = self.machine.thread(thread)
+        allowed = self._allowed(there)
+        return allowed if there.cpus is None else there.cpus & allowed or allowed
+
+    def set_thread_cpus(self, thread: int, cpus: CPUSet) -> None:
+        self.faults.check("affinity", f"sched_setaffinity({thread})")
+        with named("sched_setaffinity"):
+            there = self.machine.thread(thread)
+            if not cpus & self._allowed(there):
+                raise OSError(errno.EINVAL, "no CPU of it is allowed")
+        there.cpus = cpus
+
+    def _allowed(self, thread: Thread) -> CPUSet:
+        """By the cpuset of its cgroup."""
+        groups = (group for group in thread.cgroups.values() if group.cpuset is not None)
+        cpuset = next((group.cpuset for group in groups), None)
+        return cpuset.effective("cpus") if cpuset else self.machine.options.topology.online
 
     def sched_core(self, command: int, pid: int, scope: int) -> int:
         self.faults.check("prctl", f"prctl({command}, {pid}, {scope})")

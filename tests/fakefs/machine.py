@@ -104,7 +104,7 @@ class Options:
 class Thread:
     """One schedulable thread; ``cgroups`` has its group in every hierarchy."""
 
-    __slots__ = ("cgroups", "cookie", "process", "tid")
+    __slots__ = ("cgroups", "cookie", "cpus", "process", "tid")
 
     def __init__(self, tid: int, process: Process) -> None:
         self.tid = tid
@@ -112,6 +112,8 @@ class Thread:
         self.cgroups: dict[Hierarchy, Cgroup] = {}
         self.cookie = 0
         """For core scheduling; 0 is none."""
+        self.cpus: frozenset[int] | None = None
+        """Those that it was given by sched_setaffinity(2); None: nobody has."""
 
 
 class Process:

@@ -1,0 +1,250 @@
+"""Keeps threads of best-effort cgroups each on one CPU, as many on each (``decision.spreading``).
+
+A cgroup stands for its threads and those of all cgroups below it. The value is the list of CPUs
+over which they are spread, ``""`` for none. Which cgroups are spread is kept here, from what is
+written and, after a restart, from the journal (``adopt``). Threads come and go, so ``sweep`` looks
+again.
+
+Threads that somebody else has given a narrower list are left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from koordlet.decision.resource import Resource, Value
+from koordlet.decision.spreading import Thread, is_worth_it, parents_of_many, places
+from koordlet.kernel.background import Pause, no_pause
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.host import Host
+from koordlet.kernel.proc.members import ids_within, vanished
+from koordlet.protocol.cpuset import CPUSet, format_cpulist, parse_cpulist
+
+MOST_THREADS = 1000
+"""Threads of one cgroup that are looked at; a look costs some 25 us for each."""
+_BEGINS = 1.0
+"""Demand of a thread that nobody has looked at before."""
+
+
+@dataclass
+class _Spread:
+    """One cgroup. ``ours``: thread -> the CPU on which we keep it. ``looked``: thread -> seconds it
+    had run and waited, and when. ``too_many``: threads that there were, where that was too many."""
+
+    cpus: CPUSet
+    ours: dict[int, int] = field(default_factory=dict)
+    looked: dict[int, tuple[float, float]] = field(default_factory=dict)
+    parents: dict[int, int] = field(default_factory=dict)
+    too_many: int = 0
+
+
+@dataclass(frozen=True)
+class SpreadState:
+    """What became of one cgroup: ``kept`` of ``threads`` are kept on one CPU each."""
+
+    cpus: CPUSet
+    threads: int
+    kept: int
+    too_many: int
+
+
+class CpuSpread:
+    """A backend of ``Knobs``."""
+
+    resource = Resource.CPU_SPREAD
+
+    def __init__(self, host: Host, cgroups: Cgroups, proc_root: str) -> None:
+        self._host = host
+        self._cgroups = cgroups
+        self._proc_root = proc_root
+        self._lock = threading.Lock()
+        self._spread: dict[str, _Spread] = {}
+        self.state: Mapping[str, SpreadState] = {}
+        """By cgroup, as of the last look."""
+
+    def path(self, cgroup: str, resource: Resource) -> str:
+        return f"{resource} of {self._cgroups.path(cgroup, Resource.TASKS)}"
+
+    def id(self, cgroup: str, resource: Resource) -> int:
+        return self._cgroups.id(cgroup, Resource.TASKS)
+
+    def encode(self, resource: Resource, value: Value) -> bytes:
+        return _checked(value).encode()
+
+    def equal(self, resource: Resource, wanted: Value, found: Value) -> bool:
+        return str(wanted) == str(found)
+
+    def read(self, cgroup: str, resource: Resource) -> Value:
+        self._cgroups.read_raw(cgroup, Resource.TASKS)  # raises where there is none
+        with self._lock:
+            known = self._spread.get(cgroup)
+            return format_cpulist(known.cpus) if known is not None else ""
+
+    def read_raw(self, cgroup: str, resource: Resource) -> bytes:
+        return str(self.read(cgroup, resource)).encode()
+
+    def write(self, cgroup: str, resource: Resource, value: Value) -> None:
+        text = _checked(value)
+        self._cgroups.read_raw(cgroup, Resource.TASKS)
+        with self._lock:
+            if not text:
+                if (known := self._spread.pop(cgroup, None)) is not None:
+                    self._free(cgroup, known)
+                return
+            known = self._spread.setdefault(cgroup, _Spread(frozenset()))
+            known.cpus = parse_cpulist(text)
+            self._look(cgroup, known, no_pause)
+
+    def write_raw(self, cgroup: str, resource: Resource, data: bytes) -> None:
+        self.write(cgroup, resource, data.decode())
+
+    def holds(self, cgroup: str, resource: Resource, data: bytes) -> bool:
+        return self.read_raw(cgroup, resource) == data
+
+    def adopt(self, written: Mapping[str, Sequence[str]]) -> None:
+        """Learn from the journal which cgroups are spread: cgroup -> values that it may hold. Every
+        thread of theirs that is kept on one CPU counts as kept by us."""
+        with self._lock:
+            for cgroup, values in written.items():
+                lists = [text for text in values if text]
+                if lists and cgroup not in self._spread:
+                    cpus = parse_cpulist(lists[-1])
+                    self._spread[cgroup] = _Spread(cpus, ours=self._single(cgroup, cpus))
+
+    def sweep(self, pause: Pause = no_pause) -> None:
+        """Look at all cgroups that are spread: place new threads, even out the CPUs. Cgroups that
+        are gone are forgotten."""
+        with self._lock:
+            for cgroup, known in list(self._spread.items()):
+                try:
+                    self._look(cgroup, known, pause)
+                except OSError:  # gone, or just going
+                    if not self._cgroups.exists(cgroup):
+                        del self._spread[cgroup]
+            self.state = {
+                cgroup: SpreadState(each.cpus, len(each.looked), len(each.ours), each.too_many)
+                for cgroup, each in self._spread.items()
+            }
+
+    def _look(self, cgroup: str, known: _Spread, pause: Pause) -> None:
+        ids = self._threads(cgroup)
+        known.too_many = len(ids) if len(ids) > MOST_THREADS else 0
+        if known.too_many:
+            self._free(cgroup, known)
+            return
+        free_ones = parents_of_many(self._parents(cgroup, known))
+        now_s = self._host.monotonic()
+        looked: dict[int, tuple[float, float]] = {}
+        threads, wide = [], {}
+        for each in ids:
+            pause()
+            found = self._thread(each, known, now_s, looked)
+            if found is None:
+                continue
+            cpus, thread = found
+            if each in free_ones:
+                wide[each] = cpus
+            else:
+                threads.append(thread)
+        known.looked = looked
+        known.ours = {each: cpu for each, cpu in known.ours.items() if each in looked}
+        if not is_worth_it(threads, known.cpus):
+            self._free(cgroup, known)
+            return
+        for each in wide.keys() & known.ours.keys():
+            self._set(each, self._everywhere())
+            del known.ours[each]
+        for each, cpu in places(threads, known.cpus).items():
+            if self._set(each, frozenset({cpu})):
+                known.ours[each] = cpu
+
+    def _thread(
+        self, each: int, known: _Spread, now_s: float, looked: dict[int, tuple[float, float]]
+    ) -> tuple[CPUSet, Thread] | None:
+        """None for one that has ended, and for one that somebody else keeps where it is."""
+        try:
+            cpus = self._host.thread_cpus(each)
+            spent_s = self._spent_s(each)
+        except OSError as error:
+            if vanished(error):
+                return None
+            raise
+        before = known.looked.get(each)
+        demand = _BEGINS
+        if before is not None and now_s > before[1]:
+            demand = min(1.0, max(0.0, (spent_s - before[0]) / (now_s - before[1])))
+        cpu = known.ours.get(each)
+        if cpu is not None and cpus != {cpu}:
+            del known.ours[each]  # somebody else has moved it, or its CPU is no more allowed
+            cpu = None
+        if cpu is None and not cpus >= known.cpus:
+            return None
+        looked[each] = spent_s, now_s
+        return cpus, Thread(each, demand, cpu)
+
+    def _spent_s(self, each: int) -> float:
+        """Seconds that it has run, and waited to run (``schedstat``)."""
+        data = self._host.read(f"{self._proc_root}/{each}/schedstat").split()
+        return (int(data[0]) + int(data[1])) / 1e9
+
+    def _threads(self, cgroup: str) -> list[int]:
+        # 0 stands for a thread of another PID namespace.
+        return [each for each in ids_within(self._cgroups, cgroup, Resource.TASKS) if each]
+
+    def _parents(self, cgroup: str, known: _Spread) -> Mapping[int, int]:
+        """Process -> its parent, read once for each."""
+        found: dict[int, int] = {}
+        for pid in ids_within(self._cgroups, cgroup, Resource.PROCS):
+            if pid in known.parents:
+                found[pid] = known.parents[pid]
+            elif pid:
+                try:
+                    data = self._host.read(f"{self._proc_root}/{pid}/stat")
+                except OSError as error:
+                    if not vanished(error):
+                        raise
+                    continue
+                found[pid] = int(data.rpartition(b")")[2].split()[1])
+        known.parents = found
+        return found
+
+    def _single(self, cgroup: str, cpus: CPUSet) -> dict[int, int]:
+        found: dict[int, int] = {}
+        try:
+            for each in self._threads(cgroup):
+                held = self._host.thread_cpus(each)
+                if len(held) == 1 and held <= cpus:
+                    found[each] = next(iter(held))
+        except OSError as error:
+            if not vanished(error) and self._cgroups.exists(cgroup):
+                raise
+        return found
+
+    def _free(self, cgroup: str, known: _Spread) -> None:
+        """Let those that we keep run where they like."""
+        for each in known.ours:
+            self._set(each, self._everywhere())
+        known.ours = {}
+
+    def _everywhere(self) -> CPUSet:
+        """More CPUs than any machine has: the kernel takes those that the cpuset allows, also when
+        that changes."""
+        return frozenset(range(max(os.cpu_count() or 1, 1024)))
+
+    def _set(self, each: int, cpus: CPUSet) -> bool:
+        """False where it has ended, or may not run there any more."""
+        try:
+            self._host.set_thread_cpus(each, cpus)
+        except OSError:
+            return False
+        return True
+
+
+def _checked(value: Value) -> str:
+    """Raises ValueError."""
+    if not isinstance(value, str):
+        raise ValueError(f"{Resource.CPU_SPREAD}: {value!r} is not a list of CPUs")
+    return format_cpulist(parse_cpulist(value)) if value else ""

@@ -1,0 +1,148 @@
+"""Threads that are kept each on one CPU: on the real kernel, and on the fake."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from koordlet_fakefs import FakeHost, shape
+
+from koordlet.decision.resource import Resource
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import detect
+from koordlet.kernel.knobs import Knobs
+from koordlet.kernel.linux import LinuxHost
+from koordlet.protocol.cpuset import format_cpulist
+
+SPREAD = Resource.CPU_SPREAD
+_FORKS = """
+import os, sys
+for _ in range(int(sys.argv[1])):
+    if os.fork() == 0:
+        while True: pass
+print("forked", flush=True)
+while sys.argv[2] == "spin": pass
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def forked(cgroups: Cgroups, cgroup: str, children: int, parent: str) -> Iterator[int]:
+    """A process with children that spin, in ``cgroup``; it spins too, or sleeps."""
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", 'read go; exec "$@"', "sh", sys.executable, "-c", _FORKS,
+         str(children), parent],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        cgroups.write(cgroup, Resource.PROCS, process.pid)
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        yield process.pid
+    finally:
+        for pid in cgroups.read_raw(cgroup, Resource.PROCS).split():
+            os.kill(int(pid), 9)
+        process.communicate()
+        while cgroups.read_raw(cgroup, Resource.PROCS).split():
+            time.sleep(0.01)
+
+
+def _cpus(cgroups: Cgroups, cgroup: str) -> dict[int, frozenset[int]]:
+    pids = cgroups.read_raw(cgroup, Resource.PROCS).split()
+    return {int(pid): frozenset(os.sched_getaffinity(int(pid))) for pid in pids}
+
+
+@pytest.mark.kernel
+def test_spinners_are_spread_and_let_go(linux: LinuxHost, cgroups: Cgroups, cgroup: str) -> None:
+    here = frozenset(os.sched_getaffinity(0))
+    if len(here) < 2:
+        pytest.skip("needs two CPUs")
+    knobs, text = Knobs(linux, cgroups), format_cpulist(here)
+    with forked(cgroups, cgroup, 2 * len(here), "sleep") as parent:
+        knobs.write(cgroup, SPREAD, text)
+        assert knobs.read(cgroup, SPREAD) == text
+        found = _cpus(cgroups, cgroup)
+        assert found.pop(parent) == here, "its children would all be made on one CPU"
+        assert set(map(len, found.values())) == {1}
+        assert set(Counter(found.values()).values()) == {2}
+        # Somebody else decides where a thread runs: it is left there.
+        chosen = next(iter(found))
+        os.sched_setaffinity(chosen, here)
+        os.sched_setaffinity(chosen, {min(here)})
+        knobs.spread.sweep()
+        assert os.sched_getaffinity(chosen) == {min(here)}
+        knobs.write(cgroup, SPREAD, "")
+        assert knobs.read(cgroup, SPREAD) == ""
+        free = _cpus(cgroups, cgroup)
+        assert set(free.values()) <= {here, frozenset({min(here)})}
+        assert list(free.values()).count(here) >= 2 * len(here)
+
+
+@pytest.mark.kernel
+def test_after_a_restart_the_journal_says_who_was_spread(
+    linux: LinuxHost, cgroups: Cgroups, cgroup: str
+) -> None:
+    here = frozenset(os.sched_getaffinity(0))
+    if len(here) < 2:
+        pytest.skip("needs two CPUs")
+    text = format_cpulist(here)
+    with forked(cgroups, cgroup, 2 * len(here), "sleep"):
+        Knobs(linux, cgroups).write(cgroup, SPREAD, text)
+        again = Knobs(linux, cgroups)
+        assert again.read(cgroup, SPREAD) == ""
+        again.adopt([(cgroup, SPREAD, (text,))])
+        assert again.read(cgroup, SPREAD) == text
+        again.write(cgroup, SPREAD, "")
+        assert set(_cpus(cgroups, cgroup).values()) == {here}
+
+
+def _fake(threads: int, demand_cores: float) -> tuple[FakeHost, Knobs, list[int]]:
+    host = FakeHost("hybrid", topology=shape(cores_per_l3=2))
+    host.make_cgroup("be")
+    process = host.spawn("be", threads=threads, demand_cores=demand_cores)
+    return host, Knobs(host, Cgroups(host, detect(host))), sorted(process.threads)
+
+
+def test_work_that_leaves_cpus_idle_is_not_kept() -> None:
+    host, knobs, threads = _fake(1, 1.0)
+    knobs.write("be", SPREAD, "0-1")
+    assert host.thread_cpus(threads[0]) == {0, 1}
+    assert knobs.spread.state == {} or not knobs.spread.state["be"].kept
+
+
+def test_threads_that_come_later_are_placed() -> None:
+    host, knobs, first = _fake(2, 2.0)
+    knobs.write("be", SPREAD, "0-1")
+    assert sorted(min(host.thread_cpus(each)) for each in first) == [0, 1]
+    later = sorted(host.spawn("be", threads=2, demand_cores=2.0).threads)
+    host.advance(1.0)
+    knobs.spread.sweep()
+    assert sorted(min(host.thread_cpus(each)) for each in later) == [0, 1]
+    assert knobs.spread.state["be"].kept == 4
+
+
+def test_a_cgroup_that_has_gone_is_forgotten() -> None:
+    host, knobs, threads = _fake(2, 2.0)
+    knobs.write("be", SPREAD, "0-1")
+    for process in {host.machine.thread(each).process for each in threads}:
+        host.machine.exit(process)
+    for root in detect(host).roots:
+        if host.exists(f"{root}/be"):
+            host.rmdir(f"{root}/be")
+    knobs.spread.sweep()
+    assert knobs.spread.state == {}
+
+
+def test_a_value_that_is_no_list_is_refused() -> None:
+    _, knobs, _ = _fake(1, 1.0)
+    for value in (3, "a", "0-"):
+        with pytest.raises(ValueError):
+            knobs.write("be", SPREAD, value)
