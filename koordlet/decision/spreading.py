@@ -8,47 +8,60 @@ no choice (``docs/concepts/cpu-means.md``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from koordlet.protocol.cpuset import CPUSet
 
 MOST_MOVES = 8
-"""Threads that one pass moves from CPU to CPU: each loses what its caches hold."""
+"""Threads that one look moves from CPU to CPU: each loses what its caches hold."""
+BUSY, IDLE = 0.3, 0.1
+"""A thread is kept once it wants this share of a CPU, until it wants no more than the other. One
+that seldom runs is in nobody's way, and a program that it starts would find one CPU to run on."""
+_FILLED = 0.9
+"""Share of the CPUs that the busy threads together must want."""
 _WORTH = 1.0
 """CPUs whose demand differs by less cannot be made more equal by moving a whole thread."""
 
 
 class Thread(NamedTuple):
     """``demand``: share of the time in which it ran or waited to run, 0 to 1. ``cpu``: where it is
-    kept; None: nowhere yet."""
+    kept; None: nowhere."""
 
     id: int
     demand: float
     cpu: int | None
 
+    @property
+    def is_busy(self) -> bool:
+        return self.demand > (BUSY if self.cpu is None else IDLE)
 
-def places(threads: Sequence[Thread], cpus: CPUSet) -> dict[int, int]:
-    """Return thread -> CPU for those that are to be kept elsewhere than now. Empty where the
-    threads together want less than all of the CPUs: who is kept on one leaves another one idle."""
-    if not cpus or not is_worth_it(threads, cpus):
-        return {}
+
+def places(threads: Iterable[Thread], cpus: CPUSet) -> dict[int, int | None]:
+    """Return thread -> CPU for those that are to be kept elsewhere than now, None for those that
+    are to be let go: all of them where the busy ones together want less than all of the CPUs,
+    since who is kept on one leaves another one idle."""
+    threads = list(threads)
+    busy = [each for each in threads if each.is_busy]
+    if len(cpus) < 2 or sum(each.demand for each in busy) < len(cpus) * _FILLED:
+        busy = []
+    found: dict[int, int | None] = {
+        each.id: None for each in threads if each.cpu is not None and each not in busy
+    }
+    if not busy:
+        return found
     load = dict.fromkeys(sorted(cpus), 0.0)
-    count = dict.fromkeys(load, 0)
-    found: dict[int, int] = {}
     homeless = []
-    for thread in threads:
+    for thread in busy:
         if thread.cpu in load:
             load[thread.cpu] += thread.demand
-            count[thread.cpu] += 1
         else:
             homeless.append(thread)
     for thread in sorted(homeless, key=lambda each: (-each.demand, each.id)):
-        cpu = min(load, key=lambda each: (load[each], count[each], each))
+        cpu = min(load, key=lambda each: (load[each], each))
         load[cpu] += thread.demand
-        count[cpu] += 1
         found[thread.id] = cpu
-    return found | _evened(threads, load)
+    return found | _evened(busy, load)
 
 
 def _evened(threads: Sequence[Thread], load: dict[int, float]) -> dict[int, int]:
@@ -72,11 +85,6 @@ def _evened(threads: Sequence[Thread], load: dict[int, float]) -> dict[int, int]
         load[most] -= best.demand
         load[least] += best.demand
     return moved
-
-
-def is_worth_it(threads: Iterable[Thread], cpus: Collection[int]) -> bool:
-    """Whether the threads want every CPU."""
-    return sum(each.demand for each in threads) >= len(cpus) * 0.9
 
 
 def parents_of_many(parents: Mapping[int, int]) -> frozenset[int]:

@@ -5,7 +5,7 @@ over which they are spread, ``""`` for none. Which cgroups are spread is kept he
 written and, after a restart, from the journal (``adopt``). Threads come and go, so ``sweep`` looks
 again.
 
-Threads that somebody else has given a narrower list are left alone.
+Only busy threads are kept. Those that somebody else has given a narrower list are left alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from koordlet.decision.resource import Resource, Value
-from koordlet.decision.spreading import Thread, is_worth_it, parents_of_many, places
+from koordlet.decision.spreading import Thread, parents_of_many, places
 from koordlet.kernel.background import Pause, no_pause
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.host import Host
@@ -25,8 +25,6 @@ from koordlet.protocol.cpuset import CPUSet, format_cpulist, parse_cpulist
 
 MOST_THREADS = 1000
 """Threads of one cgroup that are looked at; a look costs some 25 us for each."""
-_BEGINS = 1.0
-"""Demand of a thread that nobody has looked at before."""
 
 
 @dataclass
@@ -135,36 +133,29 @@ class CpuSpread:
         if known.too_many:
             self._free(cgroup, known)
             return
-        free_ones = parents_of_many(self._parents(cgroup, known))
+        many = parents_of_many(self._parents(cgroup, known))
         now_s = self._host.monotonic()
         looked: dict[int, tuple[float, float]] = {}
-        threads, wide = [], {}
+        threads = []
         for each in ids:
             pause()
-            found = self._thread(each, known, now_s, looked)
-            if found is None:
-                continue
-            cpus, thread = found
-            if each in free_ones:
-                wide[each] = cpus
-            else:
-                threads.append(thread)
+            thread = self._thread(each, known, now_s, looked)
+            if thread is not None:
+                threads.append(thread._replace(demand=0.0) if each in many else thread)
         known.looked = looked
         known.ours = {each: cpu for each, cpu in known.ours.items() if each in looked}
-        if not is_worth_it(threads, known.cpus):
-            self._free(cgroup, known)
-            return
-        for each in wide.keys() & known.ours.keys():
-            self._set(each, self._everywhere())
-            del known.ours[each]
         for each, cpu in places(threads, known.cpus).items():
-            if self._set(each, frozenset({cpu})):
+            if cpu is None:
+                self._set(each, self._everywhere())
+                del known.ours[each]
+            elif self._set(each, frozenset({cpu})):
                 known.ours[each] = cpu
 
     def _thread(
         self, each: int, known: _Spread, now_s: float, looked: dict[int, tuple[float, float]]
-    ) -> tuple[CPUSet, Thread] | None:
-        """None for one that has ended, and for one that somebody else keeps where it is."""
+    ) -> Thread | None:
+        """None for one that has ended, and for one that somebody else keeps where it is. One that
+        nobody has looked at before wants nothing yet."""
         try:
             cpus = self._host.thread_cpus(each)
             spent_s = self._spent_s(each)
@@ -173,7 +164,7 @@ class CpuSpread:
                 return None
             raise
         before = known.looked.get(each)
-        demand = _BEGINS
+        demand = 0.0
         if before is not None and now_s > before[1]:
             demand = min(1.0, max(0.0, (spent_s - before[0]) / (now_s - before[1])))
         cpu = known.ours.get(each)
@@ -183,7 +174,7 @@ class CpuSpread:
         if cpu is None and not cpus >= known.cpus:
             return None
         looked[each] = spent_s, now_s
-        return cpus, Thread(each, demand, cpu)
+        return Thread(each, demand, cpu)
 
     def _spent_s(self, each: int) -> float:
         """Seconds that it has run, and waited to run (``schedstat``)."""
