@@ -44,6 +44,7 @@ from bench.central import admission, descheduler, engine, manager, recommend, sc
 from bench.effects import (
     blkio,
     cpu_burst,
+    means,
     memory,
     memory_evict,
     memory_services,
@@ -147,6 +148,14 @@ BENCHES = {
             in_slices=True,
         )
         for name, pair in whole.PAIRS.items()
+    },
+    **{
+        name: Bench(
+            f"means beside {shape.threads} x {shape.work_ms:g} ms: p99, waits, what BE gets",
+            partial(means.run, shape),
+            in_slices=True,
+        )
+        for name, shape in means.SHAPES.items()
     },
     "cpu-burst": Bench("bursts under a CPU quota", cpu_burst.run, in_arms=True),
     "put-off": Bench(

@@ -49,6 +49,7 @@ from koordlet.engine.reclaims import Reclaims
 from koordlet.engine.recording import Recording
 from koordlet.engine.rewritten import Rewritten
 from koordlet.engine.runs import Runs, first_of, summary, text_of
+from koordlet.engine.spread import CPU_SPREAD, spread_notes
 from koordlet.engine.traffic import PART as TRAFFIC
 from koordlet.engine.traffic import want_of
 from koordlet.engine.units import units_of
@@ -271,7 +272,7 @@ class Engine:
             outcomes = self.pausing.apply(plans, now=snapshot.now, time=snapshot.time)
             log_given_up(given_up, outcomes)
         if wake.kind is WakeKind.TICK:
-            parts.knobs.spread.sweep()
+            self._spread(snapshot)
         self.evictions.carry_out(plans, snapshot)
         for outcome in parts.traffic.turn(snapshot.now, snapshot.time):
             self.heard(outcome)
@@ -293,6 +294,14 @@ class Engine:
         if wake.kind is WakeKind.TICK:
             parts.decisions.flush()
         self.last_tick = ended
+
+    def _spread(self, snapshot: Snapshot) -> None:
+        """Look at the threads of best-effort work again; nothing where none is to be spread."""
+        parts = self.parts
+        parts.knobs.spread.sweep()
+        notes, runs = spread_notes(parts.knobs.spread.state), self.runs.get(CPU_SPREAD)
+        if notes and runs is not None:
+            self.tell_notes(runs, notes, snapshot, others_stand=True)
 
     def _predict(self, measured: Round) -> None:
         """A part of a round of training, where one is due."""

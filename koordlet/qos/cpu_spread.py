@@ -45,7 +45,7 @@ def decide(snapshot: Snapshot, memory: None, _: Options = DEFAULTS) -> Decision:
         facts = (Input("CPUs", format_cpulist(cpus)),)
         why = Why("cpu-spread.each", text, facts)
         settings.append(Setting(target.cgroup, Resource.CPU_SPREAD, format_cpulist(cpus), why))
-    notes = tuple(Why("cpu-spread.refused", text) for text in refused)
+    notes = tuple(Why("cpu-spread.left-alone", text) for text in refused)
     return Decision(Plan(NAME, tuple(settings), tuple(keep)), None, notes)
 
 

@@ -178,7 +178,8 @@ def test_what_was_switched_off_while_away_goes_back_at_once(make_world: MakeWorl
     world.start()
     world.run(3)
     world.stop()
-    off = "[strategies.cpu-suppress]\nenable = false\n[hooks.cpu-qos]\nenable = false\n"
+    parts = ("strategies.cpu-suppress", "strategies.cpu-spread", "hooks.cpu-qos")
+    off = "".join(f"[{part}]\nenable = false\n" for part in parts)
     world.file.write_text(world.file.read_text() + off)
     world.start()
     assert untouched(world)

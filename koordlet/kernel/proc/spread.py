@@ -20,9 +20,11 @@ from koordlet.decision.spreading import Thread, parents_of_many, places
 from koordlet.kernel.background import Pause, no_pause
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.host import Host
+from koordlet.kernel.proc.files import start_ticks
 from koordlet.kernel.proc.members import ids_within, vanished
 from koordlet.protocol.cpuset import CPUSet, format_cpulist, parse_cpulist
 
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 MOST_THREADS = 1000
 """Threads of one cgroup that are looked at; a look costs some 25 us for each."""
 
@@ -30,13 +32,15 @@ MOST_THREADS = 1000
 @dataclass
 class _Spread:
     """One cgroup. ``ours``: thread -> the CPU on which we keep it. ``looked``: thread -> seconds it
-    had run and waited, and when. ``too_many``: threads that there were, where that was too many."""
+    had run and waited, and when. ``parents``: process -> its parent. ``too_many``: threads that
+    there were, where that was too many. ``refused``: what the kernel said at the last look."""
 
     cpus: CPUSet
     ours: dict[int, int] = field(default_factory=dict)
     looked: dict[int, tuple[float, float]] = field(default_factory=dict)
     parents: dict[int, int] = field(default_factory=dict)
     too_many: int = 0
+    refused: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class SpreadState:
     threads: int
     kept: int
     too_many: int
+    refused: str
 
 
 class CpuSpread:
@@ -123,7 +128,9 @@ class CpuSpread:
                     if not self._cgroups.exists(cgroup):
                         del self._spread[cgroup]
             self.state = {
-                cgroup: SpreadState(each.cpus, len(each.looked), len(each.ours), each.too_many)
+                cgroup: SpreadState(
+                    each.cpus, len(each.looked), len(each.ours), each.too_many, each.refused
+                )
                 for cgroup, each in self._spread.items()
             }
 
@@ -144,29 +151,31 @@ class CpuSpread:
                 threads.append(thread._replace(demand=0.0) if each in many else thread)
         known.looked = looked
         known.ours = {each: cpu for each, cpu in known.ours.items() if each in looked}
+        known.refused = ""
         for each, cpu in places(threads, known.cpus).items():
+            refused = self._set(each, self._everywhere() if cpu is None else frozenset({cpu}))
             if cpu is None:
-                self._set(each, self._everywhere())
                 del known.ours[each]
-            elif self._set(each, frozenset({cpu})):
+            elif not refused:
                 known.ours[each] = cpu
+            known.refused = known.refused or refused
 
     def _thread(
         self, each: int, known: _Spread, now_s: float, looked: dict[int, tuple[float, float]]
     ) -> Thread | None:
-        """None for one that has ended, and for one that somebody else keeps where it is. One that
-        nobody has looked at before wants nothing yet."""
+        """None for one that has ended, and for one that somebody else keeps where it is. What one
+        wants that nobody has looked at before is what it wanted since its start."""
         try:
             cpus = self._host.thread_cpus(each)
             spent_s = self._spent_s(each)
+            begins_s, began_s = known.looked.get(each) or (0.0, self._started_s(each))
         except OSError as error:
             if vanished(error):
                 return None
             raise
-        before = known.looked.get(each)
         demand = 0.0
-        if before is not None and now_s > before[1]:
-            demand = min(1.0, max(0.0, (spent_s - before[0]) / (now_s - before[1])))
+        if now_s > began_s:
+            demand = min(1.0, max(0.0, (spent_s - begins_s) / (now_s - began_s)))
         cpu = known.ours.get(each)
         if cpu is not None and cpus != {cpu}:
             del known.ours[each]  # somebody else has moved it, or its CPU is no more allowed
@@ -175,6 +184,10 @@ class CpuSpread:
             return None
         looked[each] = spent_s, now_s
         return Thread(each, demand, cpu)
+
+    def _started_s(self, each: int) -> float:
+        """Seconds after boot."""
+        return start_ticks(self._host, each, self._proc_root) / _TICKS_PER_S
 
     def _spent_s(self, each: int) -> float:
         """Seconds that it has run, and waited to run (``schedstat``)."""
@@ -225,13 +238,14 @@ class CpuSpread:
         that changes."""
         return frozenset(range(max(os.cpu_count() or 1, 1024)))
 
-    def _set(self, each: int, cpus: CPUSet) -> bool:
-        """False where it has ended, or may not run there any more."""
+    def _set(self, each: int, cpus: CPUSet) -> str:
+        """Why it could not be; empty where it could, or has ended."""
         try:
             self._host.set_thread_cpus(each, cpus)
-        except OSError:
-            return False
-        return True
+        except OSError as error:
+            if not vanished(error):
+                return f"sched_setaffinity: {error.strerror}"
+        return ""
 
 
 def _checked(value: Value) -> str:

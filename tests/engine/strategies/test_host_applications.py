@@ -84,6 +84,7 @@ class Same:
 
 
 SAME = (
+    Same("cpu-spread", BATCH, R.CPU_SPREAD, "directory"),
     Same("cpu-burst", SHOP, R.CPU_BURST_US),
     Same("memory-qos", SHOP, R.MEMORY_MIN, asked=True),
     Same("memory-qos", BATCH, R.MEMORY_HIGH),
