@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo test histories central-histories test-vm cluster cluster-v2 test-cluster test-cluster-short attack lint format docs proto crds bpf deploy deb image bench bench-smoke install-service clean help
 
 help:
-	@echo "make demo     run the demonstration (DEMO_ARGS='--seconds 10 --repeat 3')"
+	@echo "make demo     run the demonstration (DEMO_ARGS='--slices 20')"
 	@echo "make cluster  the story of one node and of a scheduler on a real Kubernetes (CLUSTER_ARGS='--chaos 600')"
 	@echo "make cluster-v2  a node with cgroup v2 and systemd, emulated, with the newest runtime (CLUSTER_V2_ARGS='--pods 4')"
 	@echo "make test     run all tests (TEST_ARGS='-k suppress')"

@@ -28,6 +28,7 @@ from bench import (
     bpf,
     daemon,
     day,
+    demo,
     devices,
     explain,
     hooks,
@@ -141,6 +142,7 @@ BENCHES = {
     "admission": Bench(
         "what the webhooks cost for a pod", admission.run, needs_root=False, light=True
     ),
+    "demo": Bench("the demo: p99, waits, CPU", demo.run, in_slices=True),
     **{
         name: Bench(
             pair.title,

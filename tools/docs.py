@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bench.report import PAGES_WITH_RECORDS, filled
 from koordlet.config.reference import reference
 from koordlet.config.sample import sample
 from koordlet.decision.part import Part
@@ -70,6 +71,8 @@ def main(root: Path) -> int:
     (root / "docs" / "configuration.md").write_text(reference())
     index = root / "docs" / "concepts"
     (index / "README.md").write_text(concepts(index))
+    for page in PAGES_WITH_RECORDS:
+        (root / page).write_text(filled((root / page).read_text()))
     return 0
 
 

@@ -120,14 +120,15 @@ def run(pair: Pair, smoke: bool, say: Callable[[str], None], size: Size | None =
                 "unmanaged": lambda: holder.enter(best_effort=True, managed=False),
             }
             for percent in RUNGS:
-                arms[_arm(percent)] = partial(managed, percent)
+                arms[arm_of(percent)] = partial(managed, percent)
             slices = in_slices(
                 on, lambda seconds: requests(rate, seconds, size.seed), arms, size, say, done
             )
     return Measured(_figures(pair, rate, slices), size.seed, slices)
 
 
-def _arm(percent: int) -> str:
+def arm_of(percent: int) -> str:
+    """The name of the managed arm at this rung."""
     return f"managed at {percent / 100:.2f}"
 
 
@@ -154,7 +155,7 @@ def _figures(pair: Pair, rate: float, slices: Sequence[Slice]) -> list[Figure]:
             f"not one of the {pair.units} was done unmanaged; measure for longer"
         )
     alone = quantile_of([each.latencies_ms for each in of_arm(slices, "alone")], 0.99)
-    rungs = [_arm(percent) for percent in RUNGS]
+    rungs = [arm_of(percent) for percent in RUNGS]
     found = [
         Figure("requests", rate, "/s"),
         Figure("p99 alone", alone(range(len(of_arm(slices, "alone")))), "ms"),

@@ -1,0 +1,190 @@
+"""Tables of the documentation, made from the records in ``bench/records``.
+
+A page has a table between ``<!-- records: NAME -->`` and ``<!-- end of records -->``; ``make docs``
+writes it anew, and a test compares.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from bench.effects.means import ARMS, SHAPES
+from bench.effects.whole import PAIRS, RUNGS, arm_of
+from bench.figures import Figure, number
+from bench.recording import Record, records
+
+_PLACE = re.compile(r"(<!-- records: (\S+) -->\n).*?(<!-- end of records -->)", re.DOTALL)
+PAGES_WITH_RECORDS = ("README.md", "docs/benchmarks.md", "docs/concepts/cpu-spread.md")
+_NOT_YET = "not recorded yet"
+
+
+def filled(page: str) -> str:
+    """The page with its tables as the records have them. Raises KeyError for an unknown table."""
+    known = records()
+    return _PLACE.sub(lambda found: f"{found[1]}\n{_TABLES[found[2]](known)}\n{found[3]}", page)
+
+
+def _table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _with_interval(figure: Figure) -> str:
+    """``1.03 [0.98, 1.09]``"""
+    if figure.low is None or figure.high is None:
+        return number(figure.value)
+    return f"{figure.value:.2f} [{figure.low:.2f}, {figure.high:.2f}]"
+
+
+def _judged(figure: Figure) -> str:
+    verdict = figure.verdict
+    text = _with_interval(figure)
+    return text if verdict is None else f"{text} {verdict}"
+
+
+def _value(record: Record, name: str) -> str:
+    return number(record.figure(name).value)
+
+
+def _services(known: Mapping[str, Record]) -> str:
+    """A row a pair: p99 as a multiple of the service alone, at each rung."""
+    rungs = [arm_of(percent) for percent in RUNGS]
+    head = (
+        *("Service beside best effort", "unmanaged", *(f"koordlet, {p / 100:.2f}" for p in RUNGS)),
+        *("goal", "node CPU", "BE keeps", "koordlet without BE"),
+    )
+
+    def rows() -> Iterator[Sequence[str]]:
+        for name, pair in PAIRS.items():
+            record = known.get(name)
+            if record is None:
+                yield (pair.title, _NOT_YET, *[""] * (len(head) - 2))
+                continue
+            p99 = [record.figure(f"p99 {arm} / alone") for arm in rungs]
+            kept = [record.figure(f"{pair.units} {arm} / unmanaged") for arm in rungs]
+            cpu = [record.figure(f"node CPU {arm}") for arm in rungs]
+            yield (
+                pair.title,
+                _with_interval(record.figure("p99 unmanaged / alone")),
+                *map(_judged, p99),
+                f"{pair.goal:.2f}",
+                ", ".join(f"{each.value:.0f} %" for each in cpu),
+                ", ".join(f"{each.value:.2f} x" for each in kept),
+                _judged(record.figure("p99 with the daemon / alone")),
+            )
+
+    return _table(head, rows())
+
+
+def _short(known: Mapping[str, Record]) -> str:
+    """The pairs that were measured, at the middle rung."""
+    arm = arm_of(RUNGS[1])
+    head = ("p99 latency, as a multiple of the service alone", "without koordlet", "with koordlet",
+            "node CPU", "best effort keeps", "goal")  # fmt: skip
+
+    def rows() -> Iterator[Sequence[str]]:
+        for name, pair in PAIRS.items():
+            if (record := known.get(name)) is not None:
+                p99 = record.figure(f"p99 {arm} / alone")
+                yield (
+                    pair.title,
+                    _with_interval(record.figure("p99 unmanaged / alone")),
+                    f"**{p99.value:.2f}** [{p99.low:.2f}, {p99.high:.2f}]",
+                    f"{record.figure(f'node CPU {arm}').value:.0f} %",
+                    f"{record.figure(f'{pair.units} {arm} / unmanaged').value:.2f} x",
+                    f"{pair.goal:.2f}: {p99.verdict}",
+                )
+
+    return _table(head, rows())
+
+
+def _waits(known: Mapping[str, Record]) -> str:
+    """A row a pair: milliseconds a second that its tasks waited for a CPU."""
+    arms = ("alone", "daemon", "unmanaged", *map(arm_of, RUNGS))
+    head = ("Service", *arms, f"of which behind own, BE, others ({arms[-1]})")
+
+    def rows() -> Iterator[Sequence[str]]:
+        for name, pair in PAIRS.items():
+            if (record := known.get(name)) is not None:
+                behind = [
+                    _value(record, f"waits behind {whose}, {arms[-1]}")
+                    for whose in ("own", "BE", "others")
+                ]
+                waited = [_value(record, f"waits for a CPU, {arm}") for arm in arms]
+                yield (pair.title, *waited, ", ".join(behind))
+
+    return _table(head, rows())
+
+
+def _means(known: Mapping[str, Record]) -> str:
+    """A row a means: for each shape of the service p99 / alone, waits and what BE gets."""
+    there = {
+        name: f"{shape.threads} x {shape.work_ms:g} ms"
+        for name, shape in SHAPES.items()
+        if name in known
+    }
+    head = ["Best effort is held by"]
+    for shape in there.values():
+        head += [f"{shape}: p99 / alone", "waits", "BE, cores"]
+
+    def rows() -> Iterator[Sequence[str]]:
+        alone = ["nothing: it is not there"]
+        for name in there:
+            alone += ["1", _value(known[name], "waits for a CPU, alone"), "-"]
+        yield alone
+        for arm in ARMS:
+            row = [arm]
+            for name in there:
+                record = known[name]
+                row += [
+                    _with_interval(record.figure(f"p99 {arm} / alone")),
+                    _value(record, f"waits for a CPU, {arm}"),
+                    f"{record.figure(f'BE, {arm}').value:.2f}",
+                ]
+            yield row
+
+    return _table(head, rows())
+
+
+def _demo(known: Mapping[str, Record]) -> str:
+    """The figures of the demo with goals, and its waits."""
+    record = known.get("demo")
+    if record is None:
+        return f"{_NOT_YET}\n"
+
+    def rows() -> Iterator[Sequence[str]]:
+        for each in record.figures:
+            if each.in_slices or each.name.startswith("waits for"):
+                goal = ""
+                if each.goal is not None:
+                    goal = f"{'at most' if each.at_most else 'at least'} {each.goal:.2f}"
+                unit = "" if each.unit == "x" else f" {each.unit}"
+                verdict = each.verdict or ""
+                yield each.name, f"{_with_interval(each)}{unit}".strip(), goal, str(verdict)
+
+    return _table(("Figure", "measured", "goal", "verdict"), rows())
+
+
+def _machines(known: Mapping[str, Record]) -> str:
+    """Where, when and how each record was made."""
+
+    def rows() -> Iterator[Sequence[str]]:
+        for name, record in known.items():
+            machine = record.machine
+            where = f"{machine.cpus} CPUs ({machine.model}), Linux {machine.kernel}"
+            load = f"{record.load_before[0]:.1f}, {record.load_after[0]:.1f}"
+            yield f"`{name}`", f"`{record.command}`", record.date, record.commit, where, load
+
+    head = ("Record", "Command", "Day", "Commit", "Machine", "Load before, after")
+    return _table(head, rows())
+
+
+_TABLES: Mapping[str, Callable[[Mapping[str, Record]], str]] = {
+    "services": _services,
+    "short": _short,
+    "waits": _waits,
+    "means": _means,
+    "demo": _demo,
+    "machines": _machines,
+}
