@@ -157,7 +157,7 @@ BENCHES = {
         )
         for name, shape in means.SHAPES.items()
     },
-    "cpu-burst": Bench("bursts under a CPU quota", cpu_burst.run, in_arms=True),
+    "cpu-burst": Bench("bursts under a CPU quota", cpu_burst.run, in_slices=True),
     "put-off": Bench(
         "a service put off the CPU, by the limit of best effort", put_off.run, in_arms=True
     ),

@@ -38,6 +38,7 @@ _NAME = re.compile(r"koordlet-bench-(\d+)(-.*)?")
 _LEAD_S = 0.3
 _LOOK_S = 0.05
 _CALM_SHARE = 0.15
+_TIMEOUT_S = 240.0  # an emulated CPU takes long
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _T = TypeVar("_T")
 
@@ -74,8 +75,9 @@ class Running:
 
 
 class Stage:
-    """``groups``: name -> cgroup, relative to the hierarchies' roots. ``directory``: for files of
-    the services, empty at first and removed at the end."""
+    """``groups``: name -> cgroup, relative to the hierarchies' roots; one named ``ls/on`` is below
+    ``ls``, which comes before it. ``directory``: for files of the services, empty at first and
+    removed at the end."""
 
     def __init__(self, cgroups: Cgroups, groups: Mapping[str, str], directory: Path) -> None:
         self.cgroups = cgroups
@@ -148,7 +150,7 @@ class Stage:
         which must not end in an open table that they could fall into. ``more``: group -> further
         lines of its application."""
         applications = "".join(
-            _APPLICATION.format(name=name, cgroup=self.groups[name], qos=each)
+            _APPLICATION.format(name=name.replace("/", "-"), cgroup=self.groups[name], qos=each)
             + (more or {}).get(name, "")
             for name, each in qos.items()
         )
@@ -270,6 +272,15 @@ def check_calm(seen: Window) -> None:
             f"something else uses {others_share:.0%} of the CPUs; run the bench when the "
             "machine is calm"
         )
+
+
+def until(holds: Callable[[], bool], missing: str) -> None:
+    """Raises TimeoutError."""
+    end = time.monotonic() + _TIMEOUT_S
+    while not holds():
+        if time.monotonic() > end:
+            raise TimeoutError(f"{missing} within {_TIMEOUT_S:.0f} s")
+        time.sleep(_LOOK_S)
 
 
 def in_turn(
