@@ -161,7 +161,7 @@ BENCHES = {
     "put-off": Bench(
         "a service put off the CPU, by the limit of best effort", put_off.run, in_arms=True
     ),
-    "network": Bench("shares of a link; LS behind BE on it", network.run, in_arms=True),
+    "network": Bench("shares of a link; LS behind BE on it", network.run, in_slices=True),
     "blkio": Bench("BE held to its limit of a disk; commits of LS", blkio.run, in_slices=True),
     "memory": Bench(
         "nginx and redis while BE fills memory; cgroup v2", memory_services.run, in_arms=True
