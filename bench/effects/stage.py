@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import statistics
 import subprocess
 import tempfile
 import time
@@ -18,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from bench.child import Daemon, daemon, restore
 from bench.effects.client import Client, Latencies, Load
@@ -40,7 +38,6 @@ _LOOK_S = 0.05
 _CALM_SHARE = 0.15
 _TIMEOUT_S = 240.0  # an emulated CPU takes long
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_T = TypeVar("_T")
 
 _APPLICATION = """
 [[applications]]
@@ -281,19 +278,3 @@ def until(holds: Callable[[], bool], missing: str) -> None:
         if time.monotonic() > end:
             raise TimeoutError(f"{missing} within {_TIMEOUT_S:.0f} s")
         time.sleep(_LOOK_S)
-
-
-def in_turn(
-    arms: Mapping[str, Callable[[], _T]], repeat: int, say: Callable[[str], None]
-) -> dict[str, list[_T]]:
-    """Each arm once, then each again: what drifts on the machine meets all of them."""
-    found: dict[str, list[_T]] = {name: [] for name in arms}
-    for turn in range(1, repeat + 1):
-        for name, arm in arms.items():
-            say(f"{name}, {turn} of {repeat}")
-            found[name].append(arm())
-    return found
-
-
-def median(arm: Sequence[_T], value: Callable[[_T], float]) -> float:
-    return statistics.median(value(each) for each in arm)
