@@ -54,7 +54,7 @@ from bench.effects import (
     satisfaction,
     whole,
 )
-from bench.effects.slices import SLICE_S, SLICES, Size
+from bench.effects.slices import Size
 from bench.figures import Figure, Measured, NotMeasuredError, machine_line, table
 from bench.interference import run as interference
 
@@ -63,7 +63,7 @@ Run = Callable[..., list[Figure] | Measured]
 
 class Bench(NamedTuple):
     """``run(smoke, say)``: progress goes to ``say``. ``in_arms``: it also takes ``repeat=``, how
-    often each of its arms runs; figures are then of medians. ``in_slices``: it takes ``size=``.
+    often each of its arms runs. ``in_slices``: it takes ``size=``, which is ``usual`` unless told.
     ``has_long``: it takes ``long=``, for more than anybody waits for. ``light``: it takes a core at
     most and works on a busy machine too, so that with ``--smoke`` it runs beside one that is
     not."""
@@ -73,6 +73,7 @@ class Bench(NamedTuple):
     needs_root: bool = True
     in_arms: bool = False
     in_slices: bool = False
+    usual: Size = Size()
     light: bool = False
     has_long: bool = False
 
@@ -159,16 +160,27 @@ BENCHES = {
         )
         for name, shape in means.SHAPES.items()
     },
-    "cpu-burst": Bench("bursts under a CPU quota", cpu_burst.run, in_arms=True),
+    "cpu-burst": Bench("bursts under a CPU quota", cpu_burst.run, in_slices=True),
     "put-off": Bench(
-        "a service put off the CPU, by the limit of best effort", put_off.run, in_arms=True
+        "a service put off the CPU, by the limit of best effort",
+        put_off.run,
+        in_slices=True,
+        usual=put_off.USUAL,
     ),
-    "network": Bench("shares of a link; LS behind BE on it", network.run, in_arms=True),
-    "blkio": Bench("BE held to its limit of a disk; commits of LS", blkio.run, in_arms=True),
+    "network": Bench("shares of a link; LS behind BE on it", network.run, in_slices=True),
+    "blkio": Bench("BE held to its limit of a disk; commits of LS", blkio.run, in_slices=True),
     "memory": Bench(
-        "nginx and redis while BE fills memory; cgroup v2", memory_services.run, in_arms=True
+        "nginx and redis while BE fills memory; cgroup v2",
+        memory_services.run,
+        in_slices=True,
+        usual=memory.USUAL,
     ),
-    "memory-pages": Bench("the same, each page counted; cgroup v2", memory.run, in_arms=True),
+    "memory-pages": Bench(
+        "the same, each page counted; cgroup v2",
+        memory.run,
+        in_slices=True,
+        usual=memory.USUAL,
+    ),
     "memory-evict": Bench("a leak, from the threshold to freed", memory_evict.run, in_arms=True),
     "cpu-evict": Bench("who goes when BE starves", satisfaction.run, in_arms=True),
     "day": Bench(
@@ -241,7 +253,10 @@ def _run_one(name: str, options: argparse.Namespace) -> int:
     if bench.in_arms and options.repeat is not None:
         more["repeat"] = options.repeat
     if bench.in_slices and (options.slices is not None or options.seed is not None):
-        more["size"] = Size(options.slices or SLICES, SLICE_S, options.seed or 1)
+        usual = bench.usual
+        more["size"] = Size(
+            options.slices or usual.slices, usual.slice_s, options.seed or usual.seed
+        )
     if bench.has_long:
         more["long"] = options.long
     before, load_before = machine_line(), os.getloadavg()

@@ -2,26 +2,43 @@
 
 LS commits 4 KiB 50 times a second, as the log of a database does. BE reads and writes as fast as
 the disk lets it, until a daemon limits it. The limit follows from what BE gets without one, so
-that it means the same on each disk.
+that it means the same on each disk. Arms in slices: LS alone, beside BE, beside BE with a limit.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import statistics
+import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar
+from typing import NamedTuple
 
+from bench.child import daemon
 from bench.effects.blkio_load import FLOOD_FILE_BYTES, LOG_BYTES, fill
-from bench.effects.stage import Running, Stage, in_turn, managed, only, stage
-from bench.figures import Figure, NotMeasuredError, quantile
+from bench.effects.client import Latencies
+from bench.effects.slices import (
+    SMOKE,
+    ArmSlice,
+    Holder,
+    Size,
+    Span,
+    Watch,
+    alternating,
+    latency_ms,
+    latency_ratio,
+    mean_value,
+    off_percent,
+    waits_figures,
+    with_latencies,
+)
+from bench.effects.stage import Running, Stage, only, stage, until
+from bench.figures import Figure, Measured, NotMeasuredError
 from koordlet.decision.resource import Resource
 from koordlet.kernel.cgroup.cgroups import Unsupported
 
@@ -41,36 +58,32 @@ GOAL_PERCENT = 10
 _LIMIT_SHARE = 0.05
 _LEAST_BPS = 1 << 20
 MIB = 1 << 20
-_T = TypeVar("_T")
 _WARM_S = 1.0
-_TIMEOUT_S = 60.0
 
 
-@dataclass(frozen=True)
-class Seen:
-    """``*_bps``: of BE; 0 without."""
+class DiskSlice(ArmSlice, frozen=True):
+    """``*_bps``: of BE."""
 
-    waits_ms: list[float]
-    read_bps: float = 0.0
-    write_bps: float = 0.0
+    read_bps: float
+    write_bps: float
 
 
-@dataclass(frozen=True)
-class Effect:
+class Effect(NamedTuple):
     """``limits_bps``: of BE, reading and writing."""
 
-    arms: dict[str, list[Seen]]
+    slices: list[DiskSlice]
     limits_bps: tuple[int, int]
 
 
-def run(smoke: bool, say: Callable[[str], None], repeat: int | None = None) -> list[Figure]:
-    usual, seconds = (1, 1.0) if smoke else (5, 10.0)
-    return _figures(measure(repeat or usual, seconds, say))
+def run(smoke: bool, say: Callable[[str], None], size: Size | None = None) -> Measured:
+    size = size or (SMOKE if smoke else Size())
+    found = measure(size, 1.0 if smoke else 10.0, say)
+    return Measured(_figures(found), size.seed, found.slices)
 
 
-def measure(repeat: int, seconds: float, say: Callable[[str], None]) -> Effect:
-    """``alone``, ``unmanaged``, ``managed``. Raises NotMeasuredError where no disk can be
-    limited."""
+def measure(size: Size, free_s: float, say: Callable[[str], None]) -> Effect:
+    """``alone``, ``unmanaged``, ``managed``. ``free_s``: for what BE gets without a limit. Raises
+    NotMeasuredError where no disk can be limited."""
     with (
         stage("ls", "be") as on,
         TemporaryDirectory(prefix="koordlet-bench-", dir=DIRECTORY) as directory,
@@ -80,30 +93,59 @@ def measure(repeat: int, seconds: float, say: Callable[[str], None]) -> Effect:
         log, junk = f"{directory}/log", f"{directory}/junk"
         fill(log, LOG_BYTES)
         fill(junk, FLOOD_FILE_BYTES)
-        say("what BE gets without a limit")
         with _flood(on, junk) as flood:
-            _, free = _while(flood, lambda: time.sleep(seconds))
-        read_bps, write_bps = (max(int(_LIMIT_SHARE * each), _LEAST_BPS) for each in free)
-        config = on.config(
-            {"ls": "LS", "be": "BE"},
-            only("blkio-qos") + CONFIG.format(disk=disk, read_bps=read_bps, write_bps=write_bps),
-        )
+            say("what BE gets without a limit")
+            seen = _rates(flood)
+            time.sleep(free_s)
+            read_bps, write_bps = (max(int(_LIMIT_SHARE * each), _LEAST_BPS) for each in seen())
+            config = on.config(
+                {"ls": "LS", "be": "BE"},
+                only("blkio-qos")
+                + CONFIG.format(disk=disk, read_bps=read_bps, write_bps=write_bps),
+            )
+            with daemon(config) as child:
+                holder = Holder(on, child)
 
-        def alone() -> Seen:
-            return Seen(_commits(on, log, seconds))
+                def managed() -> None:
+                    holder.enter(best_effort=True, managed=True)
+                    until(lambda: _limited(on), "no limit for BE")
 
-        def beside() -> Seen:
-            with _flood(on, junk) as flood:
-                waits_ms, rates = _while(flood, lambda: _commits(on, log, seconds))
-            return Seen(waits_ms, *rates)
+                arms: dict[str, Callable[[], None]] = {
+                    "alone": partial(holder.enter, best_effort=False, managed=False),
+                    "unmanaged": partial(holder.enter, best_effort=True, managed=False),
+                    "managed": managed,
+                }
+                return Effect(_slices(on, log, flood, arms, size, say), (read_bps, write_bps))
 
-        def limited() -> Seen:
-            with managed(config):
-                _wait(lambda: _limited(on), "no limit for BE")
-                return beside()
 
-        arms = {"alone": alone, "unmanaged": beside, "managed": limited}
-        return Effect(in_turn(arms, repeat, say), (read_bps, write_bps))
+def _slices(
+    on: Stage,
+    log: str,
+    flood: Running,
+    arms: Mapping[str, Callable[[], None]],
+    size: Size,
+    say: Callable[[str], None],
+) -> list[DiskSlice]:
+    commits = _program(on, "commit", "ls", log)
+    with closing(Watch(on)) as watch:
+
+        def look() -> Callable[[str, int], tuple[Span, DiskSlice]]:
+            on.check()
+            end, rates = watch.begin(), _rates(flood)
+
+            def found(arm: str, number: int) -> tuple[Span, DiskSlice]:
+                span = end()
+                seconds = span.used.seconds
+                return span, DiskSlice(arm, number, seconds, (), span.waits, *rates())
+
+            return found
+
+        spans = alternating(arms, size, say, look)
+    commits.process.send_signal(signal.SIGTERM)
+    if commits.process.wait():
+        commits.check()
+    at_s, waits_ms = zip(*json.loads(Path(f"{log}.json").read_text()), strict=True)
+    return with_latencies(spans, Latencies(at_s, waits_ms, failed=0, client_cores=0.0))
 
 
 def disk_of(directory: str) -> str:
@@ -126,32 +168,12 @@ def _limited(on: Stage) -> bool:
     return bool(on.cgroups.read_raw(on.groups["be"], Resource.BLKIO_WRITE_BPS).strip())
 
 
-def _wait(holds: Callable[[], bool], missing: str) -> None:
-    """Raises TimeoutError."""
-    end = time.monotonic() + _TIMEOUT_S
-    while not holds():
-        if time.monotonic() > end:
-            raise TimeoutError(f"{missing} within {_TIMEOUT_S:.0f} s")
-        time.sleep(0.05)
-
-
-def _commits(on: Stage, path: str, seconds: float) -> list[float]:
-    """Raises ServiceFailedError when the program fails."""
-    running = _program(on, "commit", "ls", path, seconds)
-    if running.process.wait():
-        running.check()
-    file = Path(f"{path}.json")
-    found: list[float] = json.loads(file.read_text())
-    file.unlink()
-    return found
-
-
 @contextmanager
 def _flood(on: Stage, path: str) -> Iterator[Running]:
     """Under way, and past what it may send on credit. Raises TimeoutError."""
-    running = _program(on, "flood", "be", path, 0.0)
+    running = _program(on, "flood", "be", path)
     try:
-        _wait(lambda: min(_bytes(running)) > 0, "BE did not read and write")
+        until(lambda: min(_bytes(running)) > 0, "BE did not read and write")
         time.sleep(_WARM_S)
         yield running
         running.check()
@@ -160,18 +182,20 @@ def _flood(on: Stage, path: str) -> Iterator[Running]:
         running.process.wait()
 
 
-def _program(on: Stage, role: str, group: str, path: str, seconds: float) -> Running:
-    command = [sys.executable, "-m", "bench.effects.blkio_load", role, path, str(seconds)]
-    root = str(Path(__file__).parents[2])
-    return on.start(role, group, command, {"PYTHONPATH": root})
+def _program(on: Stage, role: str, group: str, path: str) -> Running:
+    command = [sys.executable, "-m", "bench.effects.blkio_load", role, path]
+    return on.start(role, group, command, {"PYTHONPATH": str(Path(__file__).parents[2])})
 
 
-def _while(flood: Running, work: Callable[[], _T]) -> tuple[_T, tuple[float, float]]:
-    """What ``work`` returns, and bytes a second that BE read and wrote meanwhile."""
+def _rates(flood: Running) -> Callable[[], tuple[float, float]]:
+    """Tells the bytes a second that BE has read and written since."""
     before, began = _bytes(flood), time.monotonic()
-    found = work()
-    after, took_s = _bytes(flood), time.monotonic() - began
-    return found, ((after[0] - before[0]) / took_s, (after[1] - before[1]) / took_s)
+
+    def since() -> tuple[float, float]:
+        after, took_s = _bytes(flood), time.monotonic() - began
+        return (after[0] - before[0]) / took_s, (after[1] - before[1]) / took_s
+
+    return since
 
 
 def _bytes(running: Running) -> tuple[int, int]:
@@ -182,32 +206,31 @@ def _bytes(running: Running) -> tuple[int, int]:
 
 
 def _figures(effect: Effect) -> list[Figure]:
-    def p99_ms(arm: str) -> float:
-        return statistics.median(quantile(each.waits_ms, 0.99) for each in effect.arms[arm])
-
-    def off_percent(got: Callable[[Seen], float], limit_bps: int) -> float:
-        rate = statistics.median(got(each) for each in effect.arms["managed"])
-        return 100 * abs(rate - limit_bps) / limit_bps
-
-    alone, unmanaged, limited = (p99_ms(arm) for arm in ("alone", "unmanaged", "managed"))
+    slices = effect.slices
     read_bps, write_bps = effect.limits_bps
+    writes, reads = (
+        off_percent(mean_value(slices, "managed", of_be), limit_bps)
+        for of_be, limit_bps in (
+            (lambda each: each.write_bps, write_bps),
+            (lambda each: each.read_bps, read_bps),
+        )
+    )
     return [
-        Figure("a commit of LS alone, p99", alone, "ms"),
-        Figure("a commit of LS beside BE, unmanaged, p99", unmanaged, "ms"),
-        Figure("a commit of LS beside BE, managed, p99", limited, "ms"),
-        Figure("unmanaged / managed, p99", unmanaged / limited, "x"),
-        Figure("managed / alone, p99", limited / alone, "x"),
+        Figure.of("a commit of LS alone, p99", latency_ms(slices, "alone", 0.99), "ms"),
+        Figure.of(
+            "a commit of LS beside BE, unmanaged, p99", latency_ms(slices, "unmanaged", 0.99), "ms"
+        ),
+        Figure.of(
+            "a commit of LS beside BE, managed, p99", latency_ms(slices, "managed", 0.99), "ms"
+        ),
+        Figure.of(
+            "unmanaged / managed, p99",
+            latency_ratio(slices, "unmanaged", 0.99, to="managed"),
+            "x",
+        ),
+        Figure.of("managed / alone, p99", latency_ratio(slices, "managed", 0.99), "x"),
         Figure("limit of what BE writes", write_bps / MIB, "MiB/s"),
-        Figure(
-            "BE off its limit, writing",
-            off_percent(lambda each: each.write_bps, write_bps),
-            "%",
-            GOAL_PERCENT,
-        ),
-        Figure(
-            "BE off its limit, reading",
-            off_percent(lambda each: each.read_bps, read_bps),
-            "%",
-            GOAL_PERCENT,
-        ),
+        Figure.of("BE off its limit, writing", writes, "%", GOAL_PERCENT),
+        Figure.of("BE off its limit, reading", reads, "%", GOAL_PERCENT),
+        *waits_figures(slices, ("alone", "unmanaged", "managed")),
     ]

@@ -1,9 +1,10 @@
 """Programs that use a disk, for the block I/O bench; run as ``python -m bench.effects.blkio_load
-ROLE FILE SECONDS``. All I/O is direct: what is in the page cache says nothing of the disk.
+ROLE FILE``. All I/O is direct: what is in the page cache says nothing of the disk.
 
 ``commit``: like the log of a database, 4 KiB at a time, each on the disk before it counts; 50 a
-second whatever becomes of those before (open loop). In the end it writes to FILE.json how long
-each took, in ms from when it should have begun.
+second whatever becomes of those before (open loop), but that one which is a second late is left
+out. At SIGTERM it writes to FILE.json, for each, the CLOCK_MONOTONIC second at which it should
+have begun, and how long it took from there, in ms.
 ``flood``: eight threads write FILE and eight read it, 1 MiB at a time, as fast as they can.
 """
 
@@ -19,15 +20,16 @@ import time
 
 COMMITS_PER_S = 50
 COMMIT_BYTES = 4 << 10
+_GIVE_UP_S = 1.0
 FLOODERS = 8
 FLOOD_BYTES = 1 << 20
 LOG_BYTES, FLOOD_FILE_BYTES = 4 << 20, 64 << 20
 
 
-def main(role: str, path: str, seconds: float) -> None:
+def main(role: str, path: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
     if role == "commit":
-        _commit(path, seconds)
+        _commit(path)
     else:
         _flood(path)
 
@@ -39,20 +41,24 @@ def fill(path: str, length: int) -> None:
         os.fsync(file.fileno())
 
 
-def _commit(path: str, seconds: float) -> None:
+def _commit(path: str) -> None:
+    ended: list[float] = []
+    signal.signal(signal.SIGTERM, lambda *_: ended.append(time.monotonic()))
     buffer = mmap.mmap(-1, COMMIT_BYTES)  # direct I/O wants whole pages
     waits_ms = []
     descriptor = os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_DSYNC)
-    began = time.monotonic()
-    for number in range(int(COMMITS_PER_S * seconds)):
-        due = began + number / COMMITS_PER_S
+    due = time.monotonic()
+    number = 0
+    while not ended or due < ended[0]:
         time.sleep(max(0.0, due - time.monotonic()))
-        os.pwrite(descriptor, buffer, number * COMMIT_BYTES % LOG_BYTES)
-        waits_ms.append(1000 * (time.monotonic() - due))
-        if time.monotonic() > began + 3 * seconds:  # the rest would only wait longer
-            break
-    with open(f"{path}.json", "w") as file:
+        if time.monotonic() < due + _GIVE_UP_S:
+            os.pwrite(descriptor, buffer, number * COMMIT_BYTES % LOG_BYTES)
+        waits_ms.append((due, 1000 * (time.monotonic() - due)))
+        due += 1 / COMMITS_PER_S
+        number += 1
+    with open(f"{path}.new", "w") as file:
         json.dump(waits_ms, file)
+    os.rename(f"{path}.new", f"{path}.json")
 
 
 def _flood(path: str) -> None:
@@ -79,4 +85,4 @@ def _flood(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], float(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2])

@@ -30,7 +30,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.figures import NotMeasuredError, quantile
+from bench.figures import NotMeasuredError
 from koordlet.demo.load import DRAIN_S, TIMER_SLACK_NS
 from koordlet.demo.process import die_with_parent, run_first, set_timer_slack
 from koordlet.demo.slices import arrivals, arrivals_in_rounds
@@ -87,9 +87,6 @@ class Latencies:
     ms: Sequence[float]
     failed: int
     client_cores: float
-
-    def quantile_ms(self, share: float) -> float:
-        return quantile(self.ms, share)
 
     def since(self, at_s: float) -> Latencies:
         """Of the requests from this moment on."""

@@ -1,23 +1,34 @@
 """CPU burst: a service under a CPU quota, whose requests come in bursts.
 
 nginx may use 0.2 of a core. Now and then requests worth 30 ms of CPU come at once: more than the
-20 ms of a period, less than what is allowed on average. Arms: without a quota, with it and the
-strategy off, with it and the strategy on.
+20 ms of a period, less than what is allowed on average. Arms in slices: without a quota, with it
+and the strategy off, with it and the strategy on.
 
 A quota grows where the service was throttled, and stays: what counts is the service as it runs on
-a node for good, after other arrivals of the same load for as long as is measured. What was
-throttled meanwhile is a figure of its own.
+a node for good. That takes longer than a slice, so each arm has a cgroup that keeps its state, and
+nginx moves from one to the other. It begins in the managed one, with other arrivals of the same
+load; what was throttled meanwhile is a figure of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from bench.effects import services
-from bench.effects.client import Latencies
-from bench.effects.stage import Stage, check_calm, in_turn, managed, measure, median, stage
-from bench.figures import Figure
+from bench.effects.slices import (
+    SMOKE,
+    Size,
+    Slice,
+    in_slices,
+    latency_ms,
+    latency_ratio,
+    mean_value,
+    waits_figures,
+)
+from bench.effects.stage import Stage, check_calm, managed, measure, stage
+from bench.figures import Figure, Measured
+from bench.tree import enter
 from koordlet.decision.resource import Resource
 
 QUOTA_US = 20_000
@@ -27,41 +38,46 @@ BURSTS_PER_S = 2.5
 _PAGE_BYTES = 32_768
 # Requests that come together cost less than lone ones.
 _PROBING_RATE, _PROBING_BURST = 100.0, 50
-_WARM_UP_S = 2.0
+_GROUPS = {"no quota": "ls/free", "off": "ls/held", "on": "ls/managed"}
 
 CONFIG = """
 [slo.cpuBurstStrategy]
-policy = "{policy}"
+policy = "auto"
 """
 
 
-@dataclass(frozen=True)
-class Seen:
-    """``throttled``: periods in the window; ``before``: while the quota grew."""
-
-    latency: Latencies
-    throttled: int
-    before: int
-
-
-def run(smoke: bool, say: Callable[[str], None], repeat: int | None = None) -> list[Figure]:
+def run(smoke: bool, say: Callable[[str], None], size: Size | None = None) -> Measured:
     """Raises PermissionError without root, NotMeasuredError without the programs or on a
     busy machine."""
-    seconds, usual = (2.0, 1) if smoke else (20.0, 5)
+    size = size or (SMOKE if smoke else Size())
     say("how long nginx works for a page")
     burst = _requests_a_burst(smoke)
-    arms = {
-        "no quota": lambda: _arm(burst, _WARM_UP_S, seconds, "none", quota=False),
-        "off": lambda: _arm(burst, _WARM_UP_S, seconds, "none", quota=True),
-        "on": lambda: _arm(burst, seconds, seconds, "auto", quota=True),
-    }
-    return [Figure("requests a burst", burst, ""), *_figures(in_turn(arms, repeat or usual, say))]
+    rate = BURSTS_PER_S * burst
+    with stage("ls", *_GROUPS.values(), "be") as on:
+        for arm in ("off", "on"):
+            on.cgroups.write(on.groups[_GROUPS[arm]], Resource.CPU_PERIOD_US, PERIOD_US)
+            on.cgroups.write(on.groups[_GROUPS[arm]], Resource.CPU_QUOTA_US, QUOTA_US)
+        server = _server(on, _GROUPS["on"])
+        with managed(on.config({_GROUPS["on"]: "LS"}, CONFIG)):
+            say("the quota grows")
+            others = size.seed + size.slices  # a seed that no slice has
+            growing = server.load(rate, 2.0 if smoke else 20.0, burst=burst, seed=others)
+            before = measure(on, {"before": growing})
+            slices = in_slices(
+                on,
+                lambda seconds: server.load(rate, seconds, burst=burst, seed=size.seed),
+                {arm: partial(_move, on, group) for arm, group in _GROUPS.items()},
+                size,
+                say,
+            )
+    figures = _figures(slices, before.used.throttled[_GROUPS["on"]])
+    return Measured([Figure("requests a burst", burst, ""), *figures], size.seed, slices)
 
 
 def _requests_a_burst(smoke: bool) -> int:
     seconds = 1.0 if smoke else 3.0
     with stage("ls") as on:
-        server = _server(on)
+        server = _server(on, "ls")
         seen = measure(on, {"nginx": server.load(_PROBING_RATE, seconds, burst=_PROBING_BURST)})
     if not smoke:
         check_calm(seen)
@@ -69,40 +85,43 @@ def _requests_a_burst(smoke: bool) -> int:
     return max(round(BURST_US / cost_us), 1)
 
 
-def _arm(burst: int, settle_s: float, seconds: float, policy: str, *, quota: bool) -> Seen:
-    rate = BURSTS_PER_S * burst
-    with stage("ls") as on:
-        server = _server(on)
-        if quota:
-            on.cgroups.write(on.groups["ls"], Resource.CPU_PERIOD_US, PERIOD_US)
-            on.cgroups.write(on.groups["ls"], Resource.CPU_QUOTA_US, QUOTA_US)
-        with managed(on.config({"ls": "LS"}, CONFIG.format(policy=policy))):
-            before = measure(on, {"before": server.load(rate, settle_s, burst=burst, seed=2)})
-            seen = measure(on, {"nginx": server.load(rate, seconds, burst=burst)})
-    return Seen(seen.latencies["nginx"], seen.used.throttled["ls"], before.used.throttled["ls"])
+def _server(on: Stage, group: str) -> services.Nginx:
+    return services.nginx(on, group, workers=2, page_bytes=_PAGE_BYTES)
 
 
-def _server(on: Stage) -> services.Nginx:
-    return services.nginx(on, "ls", workers=2, page_bytes=_PAGE_BYTES)
+def _move(on: Stage, to: str) -> None:
+    """Move the service into this group."""
+    for group in _GROUPS.values():
+        for pid in on.pids(group) if group != to else ():
+            enter(on.cgroups, on.groups[to], pid)
 
 
-def _figures(found: Mapping[str, Sequence[Seen]]) -> list[Figure]:
-    def p99(arm: str) -> float:
-        return median(found[arm], lambda seen: seen.latency.quantile_ms(0.99))
+def _figures(slices: Sequence[Slice], before: int) -> list[Figure]:
+    """``before``: periods throttled while the quota grew."""
 
-    def throttled(arm: str) -> float:
-        return median(found[arm], lambda seen: float(seen.throttled))
+    def throttled(arm: str) -> Callable[[Slice], float]:
+        return lambda each: each.throttled[_GROUPS[arm]] / each.seconds
 
     return [
-        Figure("p99 without a quota", p99("no quota"), "ms"),
-        Figure("p99 with a quota", p99("off"), "ms"),
-        Figure("p99 with bursts / with a quota", p99("on") / p99("off"), "x", 0.64),
-        Figure("p99 with bursts / without a quota", p99("on") / p99("no quota"), "x"),
-        Figure("periods throttled with a quota", throttled("off"), ""),
-        Figure("periods throttled with bursts", throttled("on"), "", 0),
-        Figure(
-            "periods throttled before, while the quota grew",
-            median(found["on"], lambda seen: float(seen.before)),
-            "",
+        Figure.of("p99 without a quota", latency_ms(slices, "no quota", 0.99), "ms"),
+        Figure.of("p99 with a quota", latency_ms(slices, "off", 0.99), "ms"),
+        Figure.of(
+            "p99 with bursts / with a quota",
+            latency_ratio(slices, "on", 0.99, to="off"),
+            "x",
+            0.64,
         ),
+        Figure.of(
+            "p99 with bursts / without a quota",
+            latency_ratio(slices, "on", 0.99, to="no quota"),
+            "x",
+        ),
+        Figure.of(
+            "periods throttled with a quota", mean_value(slices, "off", throttled("off")), "/s"
+        ),
+        Figure.of(
+            "periods throttled with bursts", mean_value(slices, "on", throttled("on")), "/s", 0
+        ),
+        Figure("periods throttled before, while the quota grew", before, ""),
+        *waits_figures(slices, tuple(_GROUPS)),
     ]

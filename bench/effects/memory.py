@@ -6,6 +6,9 @@ memory. The service has 32 MiB of its own and looks things up in a file of 64 Mi
 BE reads and rewrites a file twice as large as the machine, over and over. Without help the kernel
 takes what was used least lately, which is the service's. The service is one of ours and runs where
 no package is at hand; ``memory_services`` has real ones.
+
+A page that is gone comes back only when it is read again, and what an arm has charged to whom
+stays. So every slice is an arm started anew, with files that are in nobody's memory.
 """
 
 from __future__ import annotations
@@ -14,16 +17,25 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.effects.memory_load import MIB, PAGE_BYTES
-from bench.effects.stage import Running, Stage, in_turn, managed, median, only, stage
-from bench.figures import Figure, NotMeasuredError, quantile
+from bench.effects.slices import (
+    ArmSlice,
+    Size,
+    Watch,
+    anew,
+    latency_ms,
+    latency_ratio,
+    mean_value,
+    value_ratio,
+    waits_figures,
+)
+from bench.effects.stage import Running, Stage, managed, only, stage, until
+from bench.figures import Figure, Measured, NotMeasuredError
 from koordlet.decision.resource import Resource
 from koordlet.kernel.cgroup.cgroups import Unsupported
 
@@ -41,39 +53,38 @@ throttlingPercent = 80
 AMOUNTS = {"ls": 'memory_request = "128Mi"\n', "be": 'memory_limit = "64Mi"\n'}
 DIRECTORY = "/var/tmp"
 _FILLED_BYTES = 2 * MACHINE_MIB * MIB
-_TIMEOUT_S = 240.0  # an emulated CPU takes long
+ARMS = ("alone", "unmanaged", "managed")
+USUAL, SMOKE = Size(slices=6, slice_s=20.0), Size(slices=1, slice_s=5.0)
 
 
-@dataclass(frozen=True)
-class Seen:
+class PageSlice(ArmSlice, frozen=True):
     """``read_again``: pages that LS had to read from the disk again. ``ls_mib``: in use by LS in
     the end; ``be_mib_per_s``: what BE got done."""
 
-    waits_ms: Sequence[float]
     read_again: int
     ls_mib: float
     be_mib_per_s: float
 
 
-def run(smoke: bool, say: Callable[[str], None], repeat: int | None = None) -> list[Figure]:
-    usual, seconds = (1, 5.0) if smoke else (5, 20.0)
-    return _figures(measure(repeat or usual, 100, seconds, say))
+def run(smoke: bool, say: Callable[[str], None], size: Size | None = None) -> Measured:
+    size = size or (SMOKE if smoke else USUAL)
+    slices = measure(size, 100, say)
+    return Measured(_figures(slices), size.seed, slices)
 
 
-def measure(
-    repeat: int, rate: int, seconds: float, say: Callable[[str], None]
-) -> dict[str, list[Seen]]:
+def measure(size: Size, rate: int, say: Callable[[str], None]) -> list[PageSlice]:
     """``alone``, ``unmanaged``, ``managed``; ``rate``: requests a second. Raises NotMeasuredError
     where the kernel has no memory protection."""
-    arms: dict[str, Callable[[], Seen]] = {
-        "alone": lambda: _arm(rate, seconds, crowded=False, config=None),
-        "unmanaged": lambda: _arm(rate, seconds, crowded=True, config=None),
-        "managed": lambda: _arm(rate, seconds, crowded=True, config=only("memory-qos") + CONFIG),
-    }
-    return in_turn(arms, repeat, say)
+
+    def slice_of(arm: str) -> Callable[[int], PageSlice]:
+        return lambda number: _slice(arm, number, rate, size.slice_s)
+
+    return anew({arm: slice_of(arm) for arm in ARMS}, size, say)
 
 
-def _arm(rate: int, seconds: float, *, crowded: bool, config: str | None) -> Seen:
+def _slice(arm: str, number: int, rate: int, seconds: float) -> PageSlice:
+    crowded = arm != "alone"
+    config = only("memory-qos") + CONFIG if arm == "managed" else None
     with (
         stage("ls", "be") as on,
         TemporaryDirectory(prefix="koordlet-bench-", dir=DIRECTORY) as directory,
@@ -93,20 +104,32 @@ def _arm(rate: int, seconds: float, *, crowded: bool, config: str | None) -> See
                 )
             # Nobody has read the file, so its pages are charged to LS.
             service = start(on, "ls", "serve", table, LS_OWN_MIB, rate, seconds)
-            with _stream(on, junk) if crowded else _nobody() as done_bytes:
+            with (
+                _stream(on, junk) if crowded else _nobody() as done_bytes,
+                closing(Watch(on)) as watch,
+            ):
                 if crowded:
                     until(lambda: done_bytes() > _FILLED_BYTES, "BE did not fill the memory")
                 done, read_bytes = done_bytes(), io_bytes(service.pid, "read_bytes")
+                end = watch.begin()
                 service.process.send_signal(signal.SIGUSR1)
-                began = time.monotonic()
                 until(lambda: Path(f"{table}.json").exists(), "LS did not get through")
-                took_s = time.monotonic() - began
+                span = end()
                 read_bytes = io_bytes(service.pid, "read_bytes") - read_bytes
                 done = done_bytes() - done
                 ls_bytes = int(on.cgroups.read(on.groups["ls"], Resource.MEMORY_USAGE))
                 service.check()
         waits_ms = json.loads(Path(f"{table}.json").read_text())
-    return Seen(waits_ms, read_bytes // PAGE_BYTES, ls_bytes / MIB, done / MIB / took_s)
+    return PageSlice(
+        arm=arm,
+        number=number,
+        seconds=span.used.seconds,
+        latencies_ms=tuple(waits_ms),
+        waits=span.waits,
+        read_again=read_bytes // PAGE_BYTES,
+        ls_mib=ls_bytes / MIB,
+        be_mib_per_s=done / MIB / span.used.seconds,
+    )
 
 
 def check_protects(on: Stage) -> None:
@@ -134,15 +157,6 @@ def drop(path: Path) -> None:
     """What memory holds of a file that has been written to disk."""
     with path.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    """Raises TimeoutError."""
-    end = time.monotonic() + _TIMEOUT_S
-    while not holds():
-        if time.monotonic() > end:
-            raise TimeoutError(f"{what} within {_TIMEOUT_S:.0f} s")
-        time.sleep(0.02)
 
 
 def start(on: Stage, group: str, role: str, *arguments: object) -> Running:
@@ -182,27 +196,32 @@ def io_bytes(pid: int, field: str) -> int:
     return int(fields[field])
 
 
-def _figures(found: dict[str, list[Seen]]) -> list[Figure]:
-    def wait_ms(arm: str, share: float) -> float:
-        return median(found[arm], lambda seen: quantile(seen.waits_ms, share))
+def _figures(slices: Sequence[PageSlice]) -> list[Figure]:
+    def ratio(arm: str, name: str, share: float) -> Figure:
+        return Figure.of(f"{name} {arm} / alone", latency_ratio(slices, arm, share), "x")
 
-    def of(arm: str, value: Callable[[Seen], float]) -> float:
-        return median(found[arm], value)
+    def read_again(arm: str, goal: float | None = None) -> Figure:
+        pages = mean_value(slices, arm, lambda each: each.read_again)
+        return Figure.of(f"pages LS reads again, {arm}", pages, "", goal)
 
     return [
-        Figure("p99 of LS alone", wait_ms("alone", 0.99), "ms"),
-        Figure("p99 unmanaged / alone", wait_ms("unmanaged", 0.99) / wait_ms("alone", 0.99), "x"),
-        Figure("p99 managed / alone", wait_ms("managed", 0.99) / wait_ms("alone", 0.99), "x"),
-        Figure("p50 unmanaged / alone", wait_ms("unmanaged", 0.5) / wait_ms("alone", 0.5), "x"),
-        Figure("p50 managed / alone", wait_ms("managed", 0.5) / wait_ms("alone", 0.5), "x"),
-        Figure("pages LS reads again, unmanaged", of("unmanaged", lambda s: s.read_again), ""),
-        Figure("pages LS reads again, managed", of("managed", lambda s: s.read_again), "", 0),
-        Figure("memory of LS alone", of("alone", lambda s: s.ls_mib), "MiB"),
-        Figure("memory of LS unmanaged", of("unmanaged", lambda s: s.ls_mib), "MiB"),
-        Figure("memory of LS managed", of("managed", lambda s: s.ls_mib), "MiB"),
-        Figure(
+        Figure.of("p99 of LS alone", latency_ms(slices, "alone", 0.99), "ms"),
+        ratio("unmanaged", "p99", 0.99),
+        ratio("managed", "p99", 0.99),
+        ratio("unmanaged", "p50", 0.5),
+        ratio("managed", "p50", 0.5),
+        read_again("unmanaged"),
+        read_again("managed", 0),
+        *(
+            Figure.of(
+                f"memory of LS {arm}", mean_value(slices, arm, lambda each: each.ls_mib), "MiB"
+            )
+            for arm in ARMS
+        ),
+        Figure.of(
             "what BE reads, managed / unmanaged",
-            of("managed", lambda s: s.be_mib_per_s) / of("unmanaged", lambda s: s.be_mib_per_s),
+            value_ratio(slices, "managed", lambda each: each.be_mib_per_s),
             "x",
         ),
+        *waits_figures(slices, ARMS),
     ]

@@ -4,7 +4,8 @@ The cgroup has a limit, so that 192 MiB are the machine. nginx sends files of 48
 the page cache, each seldom; redis holds 24 MiB of values. ffmpeg reads a recording larger than the
 machine, cuts it into pieces and writes them, over and over; a compiler writes objects beside it.
 Without help the kernel takes what was used least lately, which is nginx's. BE has the least CPU
-weight in all arms, so that memory makes the difference.
+weight in all arms, so that memory makes the difference. What is in memory outlives a slice, so
+every slice is an arm started anew.
 """
 
 from __future__ import annotations
@@ -12,16 +13,39 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
+
 from bench.effects import batch, services
-from bench.effects.client import Latencies
-from bench.effects.memory import CONFIG, DIRECTORY, check_protects, drop, fill, io_bytes, until
+from bench.effects.memory import (
+    ARMS,
+    CONFIG,
+    DIRECTORY,
+    SMOKE,
+    USUAL,
+    check_protects,
+    drop,
+    fill,
+    io_bytes,
+)
 from bench.effects.memory_load import MIB, PAGE_BYTES
-from bench.effects.stage import Stage, in_turn, managed, measure, median, only, stage
-from bench.figures import Figure
+from bench.effects.slices import (
+    ArmSlice,
+    Size,
+    Watch,
+    anew,
+    latency_ms,
+    latency_ratio,
+    mean_value,
+    value_ratio,
+    waits_figures,
+)
+from bench.effects.stage import Stage, managed, measure, only, stage, until
+from bench.figures import Figure, Measured
 from koordlet.decision.resource import Resource
 from koordlet.kernel.parse import flat_keyed
 
@@ -55,7 +79,6 @@ class Counters:
     """``disk_bytes``: read from disk by LS. ``read_again``: pages of files that were taken from LS
     and that it read again. ``reclaimed``: pages that were taken from each group."""
 
-    at: float
     disk_bytes: int
     read_again: int
     reclaimed: Mapping[str, int]
@@ -63,27 +86,25 @@ class Counters:
     units: int
 
 
-@dataclass(frozen=True)
-class Seen:
-    """``ls_mib``: in use by LS in the end. ``oom_kills``: of LS."""
+class MemorySlice(ArmSlice, frozen=True):
+    """``latencies_ms``: of nginx. For counters see ``Counters``; ``*_taken``: pages that were taken
+    from a group. ``ls_mib``: in use by LS in the end. ``oom_kills``: of LS."""
 
-    latencies: Mapping[str, Latencies]
-    before: Counters
-    after: Counters
+    redis_ms: tuple[float, ...]
+    disk_bytes: int
+    read_again: int
+    ls_taken: int
+    be_taken: int
+    frames: int
+    units: int
     ls_mib: float
     oom_kills: int
 
-    def per_s(self, counter: Callable[[Counters], int]) -> float:
-        return self.more(counter) / (self.after.at - self.before.at)
 
-    def more(self, counter: Callable[[Counters], int]) -> int:
-        return counter(self.after) - counter(self.before)
-
-
-def run(smoke: bool, say: Callable[[str], None], repeat: int | None = None) -> list[Figure]:
+def run(smoke: bool, say: Callable[[str], None], size: Size | None = None) -> Measured:
     """Raises NotMeasuredError where the kernel has no memory protection, or without the
     programs."""
-    usual, seconds = (1, 5.0) if smoke else (5, 20.0)
+    size = size or (SMOKE if smoke else USUAL)
     with TemporaryDirectory(prefix="koordlet-bench-", dir=DIRECTORY) as directory:
         with stage("ls") as on:
             check_protects(on)
@@ -91,15 +112,11 @@ def run(smoke: bool, say: Callable[[str], None], repeat: int | None = None) -> l
             data = _make(Path(directory))
             rate = _calibrated_rate(on, data)
 
-        def arm(*, crowded: bool, config: str | None = None) -> Callable[[], Seen]:
-            return lambda: _arm(data, rate, seconds, crowded=crowded, config=config)
+        def slice_of(arm: str) -> Callable[[int], MemorySlice]:
+            return lambda number: _slice(arm, number, data, rate, size)
 
-        arms = {
-            "alone": arm(crowded=False),
-            "unmanaged": arm(crowded=True),
-            "managed": arm(crowded=True, config=only("memory-qos") + CONFIG),
-        }
-        return [Figure("requests", 2 * rate, "/s"), *_figures(in_turn(arms, repeat or usual, say))]
+        slices = anew({arm: slice_of(arm) for arm in ARMS}, size, say)
+    return Measured([Figure("requests", 2 * rate, "/s"), *_figures(slices)], size.seed, slices)
 
 
 def _make(directory: Path) -> Data:
@@ -123,7 +140,8 @@ def _calibrated_rate(on: Stage, data: Data) -> float:
     return round(min(_LS_SHARE * FILES / (time.monotonic() - began), _MAX_RATE), 1)
 
 
-def _arm(data: Data, rate: float, seconds: float, *, crowded: bool, config: str | None) -> Seen:
+def _slice(arm: str, number: int, data: Data, rate: float, size: Size) -> MemorySlice:
+    config = only("memory-qos") + CONFIG if arm == "managed" else None
     with stage("ls", "be") as on:
         ls = on.groups["ls"]
         on.cgroups.write(os.path.dirname(ls), Resource.MEMORY_LIMIT, MACHINE_MIB * MIB)
@@ -138,17 +156,37 @@ def _arm(data: Data, rate: float, seconds: float, *, crowded: bool, config: str 
             # Nobody has read the files, so their pages are charged to LS.
             web = _nginx(on, data)
             web.send_each()
-            done = _best_effort(on, data) if crowded else lambda: (0, 0)
-            before = _counters(on, done)
-            both_s = _WARM_S + seconds
-            loads = {"nginx": web.load(rate, both_s), "redis": store.load(rate, both_s, seed=2)}
-            seen = measure(on, loads)
-            after = _counters(on, done)
+            done = _best_effort(on, data) if arm != "alone" else lambda: (0, 0)
+            both_s = _WARM_S + size.slice_s
+            seed = size.seed + 2 * (number // len(ARMS))  # of a round
+            loads = {
+                "nginx": web.load(rate, both_s, seed=seed),
+                "redis": store.load(rate, both_s, seed=seed + 1),
+            }
+            with closing(Watch(on)) as watch:
+                end, before = watch.begin(), _counters(on, done)
+                seen = measure(on, loads)
+                span, after = end(), _counters(on, done)
             ls_bytes = int(on.cgroups.read(ls, Resource.MEMORY_USAGE))
             events = Path(on.cgroups.path(ls, Resource.MEMORY_LOW)).with_name("memory.events")
             [oom_kills] = flat_keyed(events.read_bytes(), (b"oom_kill",), str(events))
-    latencies = {name: found.since(_WARM_S) for name, found in seen.latencies.items()}
-    return Seen(latencies, before, after, ls_bytes / MIB, oom_kills)
+    latencies = {name: found.since(_WARM_S).ms for name, found in seen.latencies.items()}
+    return MemorySlice(
+        arm=arm,
+        number=number,
+        seconds=span.used.seconds,
+        latencies_ms=tuple(latencies["nginx"]),
+        waits=span.waits,
+        redis_ms=tuple(latencies["redis"]),
+        disk_bytes=after.disk_bytes - before.disk_bytes,
+        read_again=after.read_again - before.read_again,
+        ls_taken=after.reclaimed["ls"] - before.reclaimed["ls"],
+        be_taken=after.reclaimed["be"] - before.reclaimed["be"],
+        frames=after.frames - before.frames,
+        units=after.units - before.units,
+        ls_mib=ls_bytes / MIB,
+        oom_kills=oom_kills,
+    )
 
 
 def _nginx(on: Stage, data: Data) -> services.Nginx:
@@ -172,7 +210,6 @@ def _counters(on: Stage, done: Callable[[], tuple[int, int]]) -> Counters:
     }
     frames, units = done()
     return Counters(
-        at=time.monotonic(),
         disk_bytes=sum(io_bytes(pid, "read_bytes") for pid in on.pids("ls")),
         read_again=stat["ls"][0],
         reclaimed={name: pages for name, (_, pages) in stat.items()},
@@ -181,48 +218,52 @@ def _counters(on: Stage, done: Callable[[], tuple[int, int]]) -> Counters:
     )
 
 
-def _figures(found: Mapping[str, Sequence[Seen]]) -> list[Figure]:
-    def of(arm: str, value: Callable[[Seen], float]) -> float:
-        return median(found[arm], value)
+def _figures(slices: Sequence[MemorySlice]) -> list[Figure]:
+    def mean(
+        name: str,
+        arm: str,
+        value: Callable[[MemorySlice], float],
+        unit: str,
+        goal: float | None = None,
+    ) -> Figure:
+        return Figure.of(f"{name}, {arm}", mean_value(slices, arm, value), unit, goal)
 
-    def more(arm: str, counter: Callable[[Counters], int]) -> float:
-        return of(arm, lambda seen: seen.more(counter))
-
-    def latency_ms(service: str, share: float, arm: str) -> float:
-        return of(arm, lambda seen: seen.latencies[service].quantile_ms(share))
-
-    def frames_per_s(arm: str) -> float:
-        return of(arm, lambda seen: seen.per_s(lambda c: c.frames))
-
+    by_service = {
+        "nginx": slices,
+        "redis": [msgspec.structs.replace(each, latencies_ms=each.redis_ms) for each in slices],
+    }
     figures = []
-    for service in ("nginx", "redis"):
+    for service, found in by_service.items():
         for name, share in (("p50", 0.5), ("p99", 0.99)):
-            alone_ms = latency_ms(service, share, "alone")
-            figures.append(Figure(f"{name} of {service} alone", alone_ms, "ms"))
+            alone = latency_ms(found, "alone", share)
+            figures.append(Figure.of(f"{name} of {service} alone", alone, "ms"))
             figures += [
-                Figure(f"{name} of {service} {arm} / alone",
-                       latency_ms(service, share, arm) / alone_ms, "x")
+                Figure.of(
+                    f"{name} of {service} {arm} / alone", latency_ratio(found, arm, share), "x"
+                )
                 for arm in _CROWDED
-            ]  # fmt: skip
+            ]
     mib = PAGE_BYTES / MIB
     for arm in _CROWDED:
         goal = 0.0 if arm == "managed" else None
         figures += [
-            Figure(f"LS reads again from disk, {arm}", more(arm, lambda c: c.disk_bytes) / MIB,
-                   "MiB", goal),
-            Figure(f"pages LS lost and read again, {arm}", more(arm, lambda c: c.read_again), "",
-                   goal),
-            Figure(f"taken from LS, {arm}", mib * more(arm, lambda c: c.reclaimed["ls"]), "MiB",
-                   goal),
-            Figure(f"taken from BE, {arm}", mib * more(arm, lambda c: c.reclaimed["be"]), "MiB"),
-        ]  # fmt: skip
-    figures += [Figure(f"memory of LS {arm}", of(arm, lambda s: s.ls_mib), "MiB") for arm in found]
-    oom_kills = max(seen.oom_kills for arm in found.values() for seen in arm)
+            mean("LS reads again from disk", arm, lambda each: each.disk_bytes / MIB, "MiB", goal),
+            mean("pages LS lost and read again", arm, lambda each: each.read_again, "", goal),
+            mean("taken from LS", arm, lambda each: mib * each.ls_taken, "MiB", goal),
+            mean("taken from BE", arm, lambda each: mib * each.be_taken, "MiB"),
+        ]
+    figures += [
+        Figure.of(f"memory of LS {arm}", mean_value(slices, arm, lambda each: each.ls_mib), "MiB")
+        for arm in ARMS
+    ]
+    frames = value_ratio(slices, "managed", lambda each: each.frames / each.seconds)
     return [
         *figures,
-        Figure("processes of LS out of memory", oom_kills, "", 0),
-        Figure("frames managed / unmanaged", frames_per_s("managed") / frames_per_s("unmanaged"),
-               "x"),
-        *(Figure(f"translation units, {arm}", of(arm, lambda s: s.per_s(lambda c: c.units)), "/s")
-          for arm in _CROWDED),
-    ]  # fmt: skip
+        Figure("processes of LS out of memory", max(each.oom_kills for each in slices), "", 0),
+        Figure.of("frames managed / unmanaged", frames, "x"),
+        *(
+            mean("translation units", arm, lambda each: each.units / each.seconds, "/s")
+            for arm in _CROWDED
+        ),
+        *waits_figures(slices, ARMS),
+    ]

@@ -4,7 +4,9 @@ Two network namespaces, joined by a veth pair, are the machine and the rest of t
 own traffic classes alone: SYSTEM, LS and BE contend for the link, in both directions. Then a
 daemon in the namespace of the machine, with two applications: LS asks and is answered 50 times a
 second, BE fills the link with eight connections. The link ends in a queue, as that of a router;
-who comes there last waits for all that is before it.
+who comes there last waits for all that is before it. Arms of these two in slices; connections that
+fill the link are made anew for each, because a window that fits one arm takes seconds to fit
+another.
 """
 
 from __future__ import annotations
@@ -13,11 +15,10 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from functools import partial
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
@@ -33,19 +34,26 @@ from bench.effects.network_pair import (
     rates_bps,
     udp,
 )
-from bench.figures import Figure, NotMeasuredError, quantile
-from bench.tree import enter, scratch_root
+from bench.effects.slices import (
+    SMOKE,
+    ArmSlice,
+    Size,
+    Watch,
+    alternating,
+    latency_ms,
+    latency_ratio,
+    mean_value,
+    off_percent,
+    waits_figures,
+)
+from bench.effects.stage import stage, until
+from bench.figures import Figure, Measured, NotMeasuredError
+from bench.tree import enter
 from koordlet.decision.traffic import HOST_SOCKETS, SHAPING
 from koordlet.demo.process import die_with_parent
-from koordlet.kernel.cgroup.cgroups import Cgroups
-from koordlet.kernel.cgroup.layout import detect
-from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.probe.net import probe_traffic
 
 CONFIG = """
-[sources]
-kubepods = false
-
 [nri]
 enable = false
 
@@ -54,7 +62,7 @@ psi = false
 throttled = false
 
 [hooks.network-qos]
-enable = {enable}
+enable = true
 
 [slo.systemStrategy]
 totalNetworkBandwidth = "{total_mbit}M"
@@ -66,16 +74,6 @@ egressRequest = {ls_percent}
 [slo.resourceQOSStrategy.beClass.networkQOS]
 enable = true
 egressRequest = {be_percent}
-
-[[applications]]
-name = "bench-ls"
-cgroup = "{parent}/ls"
-qos = "LS"
-
-[[applications]]
-name = "bench-be"
-cgroup = "{parent}/be"
-qos = "BE"
 """
 _LEAST_MBIT, _MOST_MBIT = 2, 20
 # Of what packets of full size make when nothing else runs: TCP, requests and a daemon need more.
@@ -86,33 +84,33 @@ BE_CONNECTIONS = 8
 _DIVIDED = 0.9
 _QUEUE_S = 0.25
 _ASK_PORT, _BULK_PORT, _BE_PORT = 7001, 7002, 7003
-_WARM_S = 2.0
-_TIMEOUT_S = 60.0
 # Bytes of a segment with all its heads against its payload.
 _WIRE = 1514 / 1448
+_TEXTS = {
+    "alone": "alone",
+    "unmanaged": "beside BE, unmanaged",
+    "managed": "beside BE, managed",
+}
 
 
-class Arm(msgspec.Struct):
-    """What was seen in all rounds of one arm. ``*_mbit``: one value a round."""
+class LinkSlice(ArmSlice, frozen=True):
+    """``latencies_ms``: of answers to LS; ``*_mbit``: what else arrives of each class."""
 
-    waits_ms: list[float] = []
-    ls_mbit: list[float] = []
-    be_mbit: list[float] = []
-
-    def wait_ms(self, share: float) -> float:
-        return quantile(self.waits_ms, share)
+    ls_mbit: float
+    be_mbit: float
 
 
-def run(smoke: bool, say: Callable[[str], None], repeat: int | None = None) -> list[Figure]:
+def run(smoke: bool, say: Callable[[str], None], size: Size | None = None) -> Measured:
     """Raises NotMeasuredError where the kernel has no classes."""
-    usual, seconds = (1, 1.0) if smoke else (4, 6.0)
+    size = size or (SMOKE if smoke else Size())
     with _net() as (net, features):
         total_mbit = link_mbit(net)
         say(f"three classes contend for {total_mbit} Mbit/s, in both directions")
-        found = class_figures(net, features, total_mbit, seconds)
+        found = class_figures(net, features, total_mbit, 1.0 if smoke else 6.0)
     with _net(HOST_SOCKETS) as (net, _):
-        arms = measure(net, total_mbit, repeat or usual, seconds, say)
-    return [Figure("the link", total_mbit, "Mbit/s"), *found, *_figures(arms, total_mbit)]
+        slices = measure(net, total_mbit, size, say)
+    figures = [Figure("the link", total_mbit, "Mbit/s"), *found, *_figures(slices, total_mbit)]
+    return Measured(figures, size.seed, slices)
 
 
 @contextmanager
@@ -139,68 +137,65 @@ def link_mbit(net: Pair) -> int:
 
 
 def measure(
-    net: Pair, total_mbit: float, rounds: int, seconds: float, say: Callable[[str], None]
-) -> dict[str, Arm]:
+    net: Pair, total_mbit: float, size: Size, say: Callable[[str], None]
+) -> list[LinkSlice]:
     """``alone``, ``unmanaged``, ``managed``: LS asks while BE fills the link; ``shares``: managed,
-    and LS fills it too. ``seconds``: of each, before it is stretched."""
-    seconds = stretched(seconds, total_mbit)
+    and LS fills it too. Slices are longer where the link is slow."""
+    size = msgspec.structs.replace(size, slice_s=stretched(size.slice_s, total_mbit))
     _narrow(net, total_mbit / _DIVIDED)
-    cgroups = Cgroups(host := LinuxHost(), detect(host))
-    parent = f"koordlet-bench-{os.getpid()}"
-    arms = {name: Arm() for name in ("alone", "unmanaged", "managed", "shares")}
-
-    def config(enable: bool) -> str:
-        return CONFIG.format(
-            parent=parent,
-            enable=str(enable).lower(),
-            total_mbit=total_mbit,
-            ls_percent=LS_PERCENT,
-            be_percent=BE_PERCENT,
-        )
-
-    with scratch_root(cgroups, parent) as make, ExitStack() as stack:
-        for name in ("ls", "be"):
-            make(f"{parent}/{name}")
+    rest = CONFIG.format(total_mbit=total_mbit, ls_percent=LS_PERCENT, be_percent=BE_PERCENT)
+    with stage("ls", "be") as on, closing(Watch(on)) as watch, ExitStack() as stack:
 
         def program(
             space: Namespace, role: str, port: int, group: str = "", count: int = 1
         ) -> AbstractContextManager[Program]:
-            """In the cgroup ``group``, or in none of ours."""
-            join = partial(enter, cgroups, f"{parent}/{group}") if group else None
+            """In this group of the stage, or in none."""
+            join = partial(enter, on.cgroups, on.groups[group]) if group else None
             return _program(space, role, port, join, count)
 
         stack.enter_context(program(net.peer, "echo", _ASK_PORT))
-        ls_sink = stack.enter_context(program(net.peer, "sink", _BULK_PORT))
-        be_sink = stack.enter_context(program(net.peer, "sink", _BE_PORT))
-        child: Daemon = net.node.run(lambda: stack.enter_context(daemon(config(enable=False))))
+        sinks = [
+            stack.enter_context(program(net.peer, "sink", port)) for port in (_BULK_PORT, _BE_PORT)
+        ]
+        config = on.config({"ls": "LS", "be": "BE"}, rest)
+        child: Daemon = net.node.run(lambda: stack.enter_context(daemon(config)))
         asker = stack.enter_context(program(net.node, "ask", _ASK_PORT, "ls"))
+        senders = stack.enter_context(ExitStack())
 
-        def observe(arm: Arm) -> None:
-            child.check()
-            time.sleep(_WARM_S)
-            for each in (asker, ls_sink, be_sink):
+        def begin(*, be: bool = False, managed: bool = False, ls: bool = False) -> None:
+            senders.close()
+            if managed:
+                child.resume()
+            else:
+                child.pause()
+            until(lambda: _divided(net, child) is managed, "the classes did not come or go")
+            if be:
+                senders.enter_context(program(net.node, "bulk", _BE_PORT, "be", BE_CONNECTIONS))
+            if ls:
+                senders.enter_context(program(net.node, "bulk", _BULK_PORT, "ls"))
+
+        def look() -> Callable[[str, int], LinkSlice]:
+            for each in (asker, *sinks):
                 each.ask()
-            began = time.monotonic()
-            time.sleep(seconds)
-            arm.waits_ms += asker.ask()
-            mbit = _WIRE * 8 / MBIT / (time.monotonic() - began)
-            arm.ls_mbit.append(ls_sink.ask() * mbit)
-            arm.be_mbit.append(be_sink.ask() * mbit)
+            end = watch.begin()
 
-        for number in range(rounds):
-            say(f"round {number + 1} of {rounds}")
-            observe(arms["alone"])
-            with ExitStack() as inner:
-                inner.enter_context(program(net.node, "bulk", _BE_PORT, "be", BE_CONNECTIONS))
-                observe(arms["unmanaged"])
-                child.configure(config(enable=True))
-                _wait(lambda: _divided(net), child)
-                observe(arms["managed"])
-                inner.enter_context(program(net.node, "bulk", _BULK_PORT, "ls"))
-                observe(arms["shares"])
-            child.configure(config(enable=False))
-            _wait(lambda: not _divided(net), child)
-    return arms
+            def found(arm: str, number: int) -> LinkSlice:
+                waits_ms, arrived, span = asker.ask(), [each.ask() for each in sinks], end()
+                seconds = span.used.seconds
+                ls_mbit, be_mbit = (_WIRE * 8 / MBIT * each / seconds for each in arrived)
+                return LinkSlice(
+                    arm, number, seconds, tuple(waits_ms), span.waits, ls_mbit, be_mbit
+                )
+
+            return found
+
+        arms: dict[str, Callable[[], None]] = {
+            "alone": begin,
+            "unmanaged": partial(begin, be=True),
+            "managed": partial(begin, be=True, managed=True),
+            "shares": partial(begin, be=True, managed=True, ls=True),
+        }
+        return alternating(arms, size, say, look)
 
 
 def _narrow(net: Pair, mbit: float) -> None:
@@ -217,33 +212,24 @@ def _narrow(net: Pair, mbit: float) -> None:
         net.peer.shell(["tc", *command.split()])
 
 
-def _divided(net: Pair) -> bool:
+def _divided(net: Pair, child: Daemon) -> bool:
     """Whether our classes are on the device of the node."""
+    child.check()
     return "htb 6b64:4 " in net.node.shell(["tc", "class", "show", "dev", net.device])
-
-
-def _wait(holds: Callable[[], bool], child: Daemon) -> None:
-    """Raises TimeoutError."""
-    end = time.monotonic() + _TIMEOUT_S
-    while not holds():
-        child.check()
-        if time.monotonic() > end:
-            raise TimeoutError(f"the classes did not come or go within {_TIMEOUT_S:.0f} s")
-        time.sleep(0.1)
 
 
 class Program:
     """One of ``network_load``, in a namespace."""
 
-    def __init__(self, stdin: IO[bytes], stdout: IO[bytes]) -> None:
-        self._stdin = stdin
-        self._stdout = stdout
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
 
     def ask(self) -> Any:
         """What it saw since the last time."""
-        self._stdin.write(b"\n")
-        self._stdin.flush()
-        return json.loads(self._stdout.readline())
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
 
 
 @contextmanager
@@ -269,7 +255,7 @@ def _program(
         process.stdin.flush()
         if not process.stdout.readline():
             raise RuntimeError(f"{' '.join(command)} ended")
-        yield Program(process.stdin, process.stdout)
+        yield Program(process)
     finally:
         process.kill()
         process.wait()
@@ -277,35 +263,35 @@ def _program(
         process.stdout.close()
 
 
-def _figures(arms: dict[str, Arm], total_mbit: float) -> list[Figure]:
-    alone, unmanaged, managed = (arms[name] for name in ("alone", "unmanaged", "managed"))
-    shares = arms["shares"]
-    ls, be = (sum(each) / len(each) for each in (shares.ls_mbit, shares.be_mbit))
+def _figures(slices: Sequence[LinkSlice], total_mbit: float) -> list[Figure]:
     # SYSTEM sends nothing, and what it leaves goes to LS first.
     wanted_be = total_mbit * BE_PERCENT / 100
     wanted_ls = total_mbit - wanted_be
+    ls = mean_value(slices, "shares", lambda each: each.ls_mbit)
+    be = mean_value(slices, "shares", lambda each: each.be_mbit)
+    shares = (("p50", 0.5), ("p99", 0.99))
     return [
         *(
-            Figure(f"an answer to LS {text}, {name}", arm.wait_ms(share), "ms")
-            for name, share in (("p50", 0.5), ("p99", 0.99))
-            for text, arm in (
-                ("alone", alone),
-                ("beside BE, unmanaged", unmanaged),
-                ("beside BE, managed", managed),
+            Figure.of(f"an answer to LS {text}, {name}", latency_ms(slices, arm, share), "ms")
+            for name, share in shares
+            for arm, text in _TEXTS.items()
+        ),
+        *(
+            Figure.of(
+                f"unmanaged / managed, {name}",
+                latency_ratio(slices, "unmanaged", share, to="managed"),
+                "x",
             )
+            for name, share in shares
         ),
-        Figure("unmanaged / managed, p50", unmanaged.wait_ms(0.5) / managed.wait_ms(0.5), "x"),
-        Figure("unmanaged / managed, p99", unmanaged.wait_ms(0.99) / managed.wait_ms(0.99), "x"),
-        Figure(
+        Figure.of(
             "by the daemon: LS off what is left to it",
-            100 * abs(ls - wanted_ls) / wanted_ls,
+            off_percent(ls, wanted_ls),
             "%",
             GOAL_PERCENT,
         ),
-        Figure(
-            "by the daemon: BE off its promise",
-            100 * abs(be - wanted_be) / wanted_be,
-            "%",
-            GOAL_PERCENT,
+        Figure.of(
+            "by the daemon: BE off its promise", off_percent(be, wanted_be), "%", GOAL_PERCENT
         ),
+        *waits_figures(slices, tuple(_TEXTS)),
     ]

@@ -2,8 +2,9 @@
 bench.effects.network_load ROLE HOST PORT [COUNT]``.
 
 ``sink``: takes what arrives. ``echo``: sends it back. ``bulk``: sends as much as it can, on COUNT
-connections. ``ask``: sends 200 bytes each 20 ms, whatever becomes of those before (open loop), and
-takes the time until they are back, from when they should have been sent.
+connections, which are reset when it is killed. ``ask``: sends 200 bytes each 20 ms, whatever
+becomes of those before (open loop), and takes the time until they are back, from when they should
+have been sent.
 
 Each begins with a byte on standard input and prints a line when it is there. Then at each line
 that it reads: bytes that arrived since the last one (``sink``), latencies in ms (``ask``), as JSON.
@@ -16,6 +17,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -27,6 +29,7 @@ ASK_BYTES = 200
 _BULK = bytes(1 << 16)
 # The default of most distributions; others (bbr) hide a queue by pacing.
 _CONGESTION = b"cubic"
+_RESET = struct.pack("ii", 1, 0)
 
 
 def main(role: str, host: str, port: int, count: int = 1) -> None:
@@ -86,7 +89,9 @@ def _bulk(host: str, port: int, count: int) -> Callable[[], None]:
                 connection.sendall(_BULK)
 
     for _ in range(count):
-        threading.Thread(target=send, args=(_connect(host, port),), daemon=True).start()
+        connection = _connect(host, port)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        threading.Thread(target=send, args=(connection,), daemon=True).start()
     return lambda: None
 
 

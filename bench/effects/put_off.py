@@ -1,143 +1,197 @@
 """How a limit on best-effort CPU puts a service off the CPU in the middle of its work.
 
-A service with one worker a CPU works for 3 ms of CPU, rests some 9 ms, and notes after each turn
-how much longer than its CPU time the turn took. Best effort burns beside it, under one kind of
-limit an arm. No daemon, no network and no client take part: what is measured is the kernel's.
-docs/concepts/cpu-suppress.md has the mechanism.
+A service works for 3 ms of CPU, rests some 9 ms, and notes after each turn how much longer than its
+CPU time the turn took, in one, two and four workers on any CPU. Best effort burns beside it, in
+slices under one kind of limit each. No daemon, no network and no client take part: what is measured
+is the kernel's. docs/concepts/cpu-suppress.md has the mechanism.
 
-Run as ``python -m bench.effects.put_off WORKERS SECONDS PINNED`` it is that service, and prints the
-delays, ms, one a line.
+Run as ``python -m bench.effects.put_off WORKERS`` it is that service. At SIGTERM its workers print,
+for each turn, the CLOCK_MONOTONIC second of its end and the delay, ms.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
 
-from bench.effects.stage import in_turn, stage
-from bench.figures import Figure, quantile
-from bench.load import start
-from bench.tree import enter
+from bench.effects import batch
+from bench.effects.client import Latencies
+from bench.effects.slices import (
+    SMOKE,
+    Holder,
+    Size,
+    Slice,
+    Span,
+    Watch,
+    alternating,
+    latency_ms,
+    mean_value,
+    slice_of,
+    waited_ms_per_s,
+    with_latencies,
+)
+from bench.effects.stage import Running, Stage, stage, until
+from bench.figures import Figure, Measured
 from koordlet.decision.resource import CFS_PERIOD_US, MIN_SHARES, Resource, Value
-from koordlet.demo.meter import used
 from koordlet.protocol.cpuset import format_cpulist
 
+USUAL = Size(slices=10)
+WORKERS = (1, 2, 4)
 _WORK_S = 0.003
 _REST_S = (0.007, 0.011)
 _LONG_MS = 1.0
 _SHARE = 0.6
 """Of all CPUs, what a quota leaves to best effort."""
+Limit = tuple[tuple[Resource, Value], ...]
 
 
-class Delays(NamedTuple):
-    """Of one arm. ``be_cores``: what best effort used."""
-
-    ms: list[float]
-    seconds: float
-    be_cores: float
-
-
-def run(smoke: bool, say: Callable[[str], None], repeat: int = 1) -> list[Figure]:
+def run(smoke: bool, say: Callable[[str], None], size: Size | None = None) -> Measured:
     """Raises PermissionError without root, and Unsupported or OSError where the kernel lacks one of
     the limits."""
-    seconds = 0.5 if smoke else 8.0
+    size = size or (SMOKE if smoke else USUAL)
+    figures, slices = [], []
+    for workers in WORKERS:
+        say(f"workers: {workers}")
+        found = _measure(workers, size, say)
+        slices += found
+        figures += _figures(workers, found)
+    return Measured(figures, size.seed, slices)
+
+
+def _limits() -> dict[str, Limit | None]:
+    """What best effort is held by in each arm; None: it stands still."""
     cpus = sorted(os.sched_getaffinity(0))
-    quota: tuple[Resource, Value] = (
-        Resource.CPU_QUOTA_US,
-        round(_SHARE * len(cpus) * CFS_PERIOD_US),
-    )
-    idle: tuple[Resource, Value] = (Resource.CPU_IDLE, 1)
+    quota = (Resource.CPU_QUOTA_US, round(_SHARE * len(cpus) * CFS_PERIOD_US))
+    idle = (Resource.CPU_IDLE, 1)
     half = (Resource.CPUSET_CPUS, format_cpulist(frozenset(cpus[len(cpus) // 2 :])))
-    limits: Mapping[str, tuple[tuple[Resource, Value], ...] | None] = {
+    return {
         "no best effort": None,
         "cpu.idle": (idle,),
         "cpu.idle and a quota": (idle, quota),
         "2 shares and a quota": ((Resource.CPU_SHARES, MIN_SHARES), quota),
         "cpu.idle and half the CPUs": (idle, half),
     }
-    arms = {
-        f"{name}, workers {'pinned' if pinned else 'free'}": _arm(limit, pinned, seconds)
-        for pinned in (True, False)
-        for name, limit in limits.items()
-    }
-    found = in_turn(arms, repeat, say)
-    return [figure for name, each in found.items() for figure in _figures(name, each)]
 
 
-def _figures(name: str, found: list[Delays]) -> list[Figure]:
-    delays = [ms for each in found for ms in each.ms]
-    seconds = sum(each.seconds for each in found)
-    long = sum(1 for ms in delays if ms > _LONG_MS)
-    cores = sum(each.be_cores for each in found) / len(found)
-    return [
-        Figure(f"{name}: turns put off > {_LONG_MS:.0f} ms", long / seconds, "a second"),
-        Figure(f"{name}: put off, p99", quantile(delays, 0.99), "ms"),
-        Figure(f"{name}: best effort", cores, "cores"),
-    ]
+def _arm(name: str, workers: int) -> str:
+    return f"{name}, workers {workers}"
 
 
-def _arm(
-    limit: tuple[tuple[Resource, Value], ...] | None, pinned: bool, seconds: float
-) -> Callable[[], Delays]:
-    workers = len(os.sched_getaffinity(0))
-    arguments = (str(workers), str(seconds), str(int(pinned)))
+def _measure(workers: int, size: Size, say: Callable[[str], None]) -> list[Slice]:
+    limits = {_arm(name, workers): limit for name, limit in _limits().items()}
+    with stage("ls", "be") as on, closing(Watch(on)) as watch:
+        batch.spinners(on, "be", count=2 * (os.cpu_count() or 1))
+        service = _service(on, workers)
 
-    def measure() -> Delays:
-        with stage("ls", "be") as on:
-            best_effort = on.groups["be"]
-            for resource, value in limit or ():
-                on.cgroups.write(best_effort, resource, value)
-            burner = None
-            if limit is not None:
-                burner = start("burn", 2 * workers, lambda pid: enter(on.cgroups, best_effort, pid))
-            meter = on.meter()
-            before = meter.read()
-            command = (sys.executable, "-m", "bench.effects.put_off", *arguments)
-            service = on.start("service", "ls", command, {"PYTHONPATH": os.getcwd()})
-            if service.process.wait():
-                service.check()
-            cores = used(before, meter.read()).cores["be"]
-            if burner is not None:
-                burner.kill()
-                burner.wait()
-            return Delays([float(each) for each in service.log.read_text().split()], seconds, cores)
+        def look() -> Callable[[str, int], tuple[Span, Slice]]:
+            on.check()
+            end = watch.begin()
 
-    return measure
+            def found(arm: str, number: int) -> tuple[Span, Slice]:
+                span = end()
+                return span, slice_of(arm, number, span)
+
+            return found
+
+        spans = alternating(_arms(on, limits), size, say, look)
+        delays = _delays(on, service)
+    return with_latencies(spans, delays)
 
 
-def _work(seconds: float, seed: int) -> list[float]:
-    """Delays, ms."""
+def _arms(on: Stage, limits: Mapping[str, Limit | None]) -> dict[str, Callable[[], None]]:
+    group, holder = on.groups["be"], Holder(on)
+    originals: dict[Resource, Value] = {}
+
+    def begin(limit: Limit | None) -> None:
+        while originals:
+            on.cgroups.write(group, *originals.popitem())
+        for resource, value in limit or ():
+            originals[resource] = on.cgroups.read(group, resource)
+            on.cgroups.write(group, resource, value)
+        holder.enter(best_effort=limit is not None, managed=False)
+
+    return {arm: partial(begin, limit) for arm, limit in limits.items()}
+
+
+def _service(on: Stage, workers: int) -> Running:
+    """Returns when it works."""
+    command = (sys.executable, "-m", "bench.effects.put_off", str(workers))
+    root = str(Path(__file__).parents[2])
+    service = on.start("service", "ls", command, {"PYTHONPATH": root})
+    until(lambda: service.log.stat().st_size > 0, "the service did not start")
+    return service
+
+
+def _delays(on: Stage, service: Running) -> Latencies:
+    """What the service has noted; it ends."""
+    for pid in on.pids("ls"):
+        os.kill(pid, signal.SIGTERM)
+    if service.process.wait():
+        service.check()
+    lines = service.log.read_text().splitlines()[1:]
+    at_s, ms = zip(*sorted(tuple(map(float, line.split())) for line in lines), strict=True)
+    return Latencies(at_s, ms, failed=0, client_cores=0.0)
+
+
+def _figures(workers: int, slices: Sequence[Slice]) -> list[Figure]:
+    def long(each: Slice) -> float:
+        return sum(1 for ms in each.latencies_ms if ms > _LONG_MS) / each.seconds
+
+    found = []
+    for name in _limits():
+        arm = _arm(name, workers)
+        found += [
+            Figure.of(
+                f"{arm}: turns put off > {_LONG_MS:.0f} ms",
+                mean_value(slices, arm, long),
+                "a second",
+            ),
+            Figure.of(f"{arm}: put off, p99", latency_ms(slices, arm, 0.99), "ms"),
+            Figure.of(
+                f"{arm}: best effort", mean_value(slices, arm, lambda s: s.cores["be"]), "cores"
+            ),
+            Figure.of(f"{arm}: waits for a CPU", mean_value(slices, arm, waited_ms_per_s), "ms/s"),
+        ]
+    return found
+
+
+def _work(seed: int, ends: threading.Event) -> list[tuple[float, float]]:
+    """Ends of turns and delays, ms."""
     draw = random.Random(seed)
     found = []
-    end = time.monotonic() + seconds
-    while (begun := time.monotonic()) < end:
-        used = time.thread_time()
+    while not ends.is_set():
+        begun, used = time.monotonic(), time.thread_time()
         while time.thread_time() - used < _WORK_S:
             sum(range(200))
-        found.append((time.monotonic() - begun - (time.thread_time() - used)) * 1000)
+        now = time.monotonic()
+        found.append((now, (now - begun - (time.thread_time() - used)) * 1000))
         time.sleep(draw.uniform(*_REST_S))
     return found
 
 
-def main(workers: int, seconds: float, pinned: bool) -> None:
-    cpus = sorted(os.sched_getaffinity(0))
+def main(workers: int) -> None:
+    ends = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ends.set())
     children = []
     for index in range(workers):
         child = os.fork()
         if child == 0:
-            if pinned:
-                os.sched_setaffinity(0, {cpus[index % len(cpus)]})
-            lines = "".join(f"{ms:.3f}\n" for ms in _work(seconds, index))
+            lines = "".join(f"{at:.6f} {ms:.3f}\n" for at, ms in _work(index, ends))
             os.write(1, lines.encode())
             os._exit(0)
         children.append(child)
+    print("ready", flush=True)
     for child in children:
         os.waitpid(child, 0)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "1")
+    main(int(sys.argv[1]))

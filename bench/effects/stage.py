@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import statistics
 import subprocess
 import tempfile
 import time
@@ -18,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from bench.child import Daemon, daemon, restore
 from bench.effects.client import Client, Latencies, Load
@@ -38,8 +36,8 @@ _NAME = re.compile(r"koordlet-bench-(\d+)(-.*)?")
 _LEAD_S = 0.3
 _LOOK_S = 0.05
 _CALM_SHARE = 0.15
+_TIMEOUT_S = 240.0  # an emulated CPU takes long
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_T = TypeVar("_T")
 
 _APPLICATION = """
 [[applications]]
@@ -74,8 +72,9 @@ class Running:
 
 
 class Stage:
-    """``groups``: name -> cgroup, relative to the hierarchies' roots. ``directory``: for files of
-    the services, empty at first and removed at the end."""
+    """``groups``: name -> cgroup, relative to the hierarchies' roots; one named ``ls/on`` is below
+    ``ls``, which comes before it. ``directory``: for files of the services, empty at first and
+    removed at the end."""
 
     def __init__(self, cgroups: Cgroups, groups: Mapping[str, str], directory: Path) -> None:
         self.cgroups = cgroups
@@ -148,7 +147,7 @@ class Stage:
         which must not end in an open table that they could fall into. ``more``: group -> further
         lines of its application."""
         applications = "".join(
-            _APPLICATION.format(name=name, cgroup=self.groups[name], qos=each)
+            _APPLICATION.format(name=name.replace("/", "-"), cgroup=self.groups[name], qos=each)
             + (more or {}).get(name, "")
             for name, each in qos.items()
         )
@@ -272,17 +271,10 @@ def check_calm(seen: Window) -> None:
         )
 
 
-def in_turn(
-    arms: Mapping[str, Callable[[], _T]], repeat: int, say: Callable[[str], None]
-) -> dict[str, list[_T]]:
-    """Each arm once, then each again: what drifts on the machine meets all of them."""
-    found: dict[str, list[_T]] = {name: [] for name in arms}
-    for turn in range(1, repeat + 1):
-        for name, arm in arms.items():
-            say(f"{name}, {turn} of {repeat}")
-            found[name].append(arm())
-    return found
-
-
-def median(arm: Sequence[_T], value: Callable[[_T], float]) -> float:
-    return statistics.median(value(each) for each in arm)
+def until(holds: Callable[[], bool], missing: str) -> None:
+    """Raises TimeoutError."""
+    end = time.monotonic() + _TIMEOUT_S
+    while not holds():
+        if time.monotonic() > end:
+            raise TimeoutError(f"{missing} within {_TIMEOUT_S:.0f} s")
+        time.sleep(_LOOK_S)

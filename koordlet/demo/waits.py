@@ -21,12 +21,13 @@ _PROC = Path("/proc")
 
 
 class WaitMeter:
-    """Watches the cgroup of a service. ``close`` takes the programs out of the kernel."""
+    """Watches the cgroup of a service, with those below it. ``close`` takes the programs out of the
+    kernel."""
 
     def __init__(self, cgroups: Cgroups, ls: str, be: str) -> None:
         """``ls``, ``be``: cgroups that exist. ``why_no_matrix``: empty where it is known behind
         whom the service waits."""
-        self._members = [Path(path, "cgroup.procs") for path in cgroups.directories(ls)[:1]]
+        self._directories = [Path(path) for path in cgroups.directories(ls)[:1]]
         self.why_no_matrix = ""
         self._queue: BpfRunQueue | None = None
         try:
@@ -44,8 +45,9 @@ class WaitMeter:
             self._queue.close()
 
     def _pids(self) -> Iterable[str]:
-        for path in self._members:
-            yield from path.read_text().split()
+        for directory in self._directories:
+            for path in directory.rglob("cgroup.procs"):
+                yield from path.read_text().split()
 
     def _behind(self) -> Behind | None:
         if self._queue is None:

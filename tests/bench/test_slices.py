@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -9,7 +11,17 @@ import pytest
 
 from bench import recording
 from bench.effects.client import Latencies, Load, _Driver
-from bench.effects.slices import Slice, latency_ratio, mean_value, value_ratio, waits_figures
+from bench.effects.slices import (
+    Size,
+    Slice,
+    alternating,
+    latency_ms,
+    latency_ratio,
+    mean_value,
+    off_percent,
+    value_ratio,
+    waits_figures,
+)
 from bench.figures import Figure, Measured
 from koordlet.decision.intervals import Interval, Verdict
 from koordlet.demo.model import Behind, Waits
@@ -43,6 +55,37 @@ def test_ratios_of_arms() -> None:
     assert mean_value(SLICES, "alone", lambda s: s.node_cores).value == 1.5
     few = [each for each in SLICES if each.number < 2]
     assert latency_ratio(few, "managed", 0.99) == Interval(pytest.approx(1.1))
+
+
+def test_a_latency_has_an_interval_too() -> None:
+    found = latency_ms(SLICES, "managed", 0.5)
+    assert (found.value, found.low, found.high) == (pytest.approx(1.1 * 1.49),) * 3
+
+
+def test_how_far_off_knows_that_a_value_may_be_right() -> None:
+    assert off_percent(Interval(9.0, 8.0, 9.5), 10.0) == Interval(10.0, 5.0, 20.0)
+    assert off_percent(Interval(10.5, 9.0, 12.0), 10.0) == Interval(5.0, 0.0, 20.0)
+    assert off_percent(Interval(9.0), 10.0) == Interval(10.0)
+
+
+def test_arms_alternate_and_each_round_has_all() -> None:
+    now, seen = [""], []
+
+    def begin(arm: str) -> None:
+        now[0] = arm
+
+    def look() -> Callable[[str, int], tuple[str, str, int]]:
+        entered = now[0]
+        return lambda arm, number: (entered, arm, number)
+
+    arms = {arm: partial(begin, arm) for arm in "abc"}
+    found = alternating(arms, Size(slices=5, slice_s=0.0), seen.append, look)
+    assert all(entered == arm for entered, arm, _ in found)
+    assert [number for _, _, number in found] == list(range(15))
+    rounds = [[arm for _, arm, _ in found[at : at + 3]] for at in range(0, 15, 3)]
+    assert all(sorted(each) == ["a", "b", "c"] for each in rounds)
+    assert len({tuple(each) for each in rounds}) > 1
+    assert seen[-1] == "round 5 of 5"
 
 
 def test_waits_are_told_with_whom_they_were_behind() -> None:

@@ -9,6 +9,7 @@ import statistics
 import pytest
 
 from bench.effects import blkio
+from bench.effects.slices import Size, of_arm
 from bench.figures import NotMeasuredError
 
 pytestmark = [
@@ -24,10 +25,10 @@ def test_best_effort_is_held_to_its_limit_and_ls_does_not_wait_for_it() -> None:
     if os.geteuid():
         pytest.skip("needs root")
     try:
-        effect = blkio.measure(repeat=1, seconds=2.0, say=print)
+        effect = blkio.measure(Size(slices=1, slice_s=3.0), free_s=2.0, say=print)
     except NotMeasuredError as error:
         pytest.skip(str(error))
-    [unmanaged], [limited] = effect.arms["unmanaged"], effect.arms["managed"]
+    [unmanaged], [limited] = (of_arm(effect.slices, arm) for arm in ("unmanaged", "managed"))
     read_bps, write_bps = effect.limits_bps
     assert unmanaged.read_bps > 2 * read_bps
     assert unmanaged.write_bps > 2 * write_bps
@@ -35,4 +36,5 @@ def test_best_effort_is_held_to_its_limit_and_ls_does_not_wait_for_it() -> None:
     assert limited.read_bps < 1.5 * read_bps + 2 * blkio.MIB
     assert limited.write_bps < 1.5 * write_bps + 2 * blkio.MIB
     assert limited.write_bps > 0.3 * write_bps
-    assert statistics.median(limited.waits_ms) <= 1.5 * statistics.median(unmanaged.waits_ms)
+    medians = [statistics.median(each.latencies_ms) for each in (limited, unmanaged)]
+    assert medians[0] <= 1.5 * medians[1]

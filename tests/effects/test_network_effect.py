@@ -10,6 +10,7 @@ import pytest
 
 from bench.effects import network
 from bench.effects.network_classes import class_figures
+from bench.effects.slices import Size, of_arm
 from bench.figures import NotMeasuredError
 from koordlet.decision.intervals import Verdict
 from koordlet.decision.traffic import HOST_SOCKETS, INGRESS, MARKS, SHAPING
@@ -45,9 +46,9 @@ def test_applications_have_the_share_of_their_class() -> None:
     with pair() as net:
         features(net.node, SHAPING, MARKS, HOST_SOCKETS)
         total_mbit = link_mbit(net)
-        arms = network.measure(net, total_mbit, rounds=1, seconds=3.0, say=print)
-    shares = arms["shares"]
-    print(f"of {total_mbit} Mbit/s: LS {shares.ls_mbit[0]:.2f}, BE {shares.be_mbit[0]:.2f}")
-    assert shares.ls_mbit[0] > 0.9 * total_mbit * network.LS_PERCENT / 100
-    assert shares.be_mbit[0] < 1.2 * total_mbit * network.BE_PERCENT / 100
-    assert shares.be_mbit[0] > 0.8 * total_mbit * network.BE_PERCENT / 100
+        slices = network.measure(net, total_mbit, Size(slices=1, slice_s=4.0), say=print)
+    [shares] = of_arm(slices, "shares")
+    print(f"of {total_mbit} Mbit/s: LS {shares.ls_mbit:.2f}, BE {shares.be_mbit:.2f}")
+    assert shares.ls_mbit > 0.9 * total_mbit * network.LS_PERCENT / 100
+    assert shares.be_mbit < 1.2 * total_mbit * network.BE_PERCENT / 100
+    assert shares.be_mbit > 0.8 * total_mbit * network.BE_PERCENT / 100
