@@ -25,6 +25,7 @@ Op = Literal[
     "replace",
     "unlink",
     "prctl",
+    "affinity",
     "signal",
     "netlink",
     "perf",
