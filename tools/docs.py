@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bench.ladder import LADDERS, ladder
+from bench.recording import records
 from bench.report import PAGES_WITH_RECORDS, filled
 from koordlet.config.reference import reference
 from koordlet.config.sample import sample
@@ -73,6 +75,8 @@ def main(root: Path) -> int:
     (index / "README.md").write_text(concepts(index))
     for page in PAGES_WITH_RECORDS:
         (root / page).write_text(filled((root / page).read_text()))
+    for name, palette in LADDERS.items():
+        (root / "docs" / "images" / name).write_text(ladder(records(), palette))
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -10,6 +11,7 @@ from bench import recording, report
 from bench.effects.means import ARMS, SHAPES
 from bench.effects.whole import PAIRS, RUNGS, arm_of
 from bench.figures import Figure
+from bench.ladder import LADDERS, ladder
 from bench.recording import Machine, Record
 from bench.report import PAGES_WITH_RECORDS, filled
 
@@ -83,6 +85,17 @@ def test_a_missed_goal_stands_in_the_table(monkeypatch: pytest.MonkeyPatch) -> N
     assert "3, 3, 3" in filled(_page("waits"))
     assert "`python -m bench x`" in filled(_page("machines"))
     assert "not recorded yet" in filled(_page("demo"))
+
+
+def test_the_ladder_is_that_of_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, palette in LADDERS.items():
+        text = (ROOT / "docs" / "images" / name).read_text()
+        assert text == ladder(recording.records(), palette), "make docs draws it anew"
+    root = ElementTree.fromstring(ladder({"whole": _pair(3.7)}, LADDERS["ladder-dark.svg"]))
+    texts = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts.count("3.70") == len(RUNGS) and "nginx beside ffmpeg" in texts
+    circles = [each.get("class") for each in root.iter("{http://www.w3.org/2000/svg}circle")]
+    assert circles.count("missed") == 1 + len(RUNGS)
 
 
 def test_means_stand_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def test_too_many_threads_are_told(make_world: MakeWorld, monkeypatch: pytest.Mo
 
 def test_a_refusal_is_told(make_world: MakeWorld) -> None:
     world = make_world(BODY)
-    world.host.faults.add("sched_setaffinity*", "affinity", errno.EPERM, times=None)
+    world.host.faults.add("sched_setaffinity*", op="affinity", errno=errno.EPERM, times=None)
     _, batch = _started(world)
     assert _kept(world, batch) == []
     assert any("CAP_SYS_NICE" in text for text in world.texts())
