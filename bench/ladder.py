@@ -99,7 +99,8 @@ def _row(y: int, label: str, figure: Figure, style: str, goal: float | None) -> 
     middle = y + 11
     yield f'<text x="{_LEFT - 12}" y="{middle + 4}" text-anchor="end">{escape(label)}</text>'
     if goal is not None:
-        yield f'<line class="goal" x1="{_x(goal):.1f}" x2="{_x(goal):.1f}" y1="{y + 3}" y2="{y + 19}"/>'
+        at = _x(goal)
+        yield f'<line class="goal" x1="{at:.1f}" x2="{at:.1f}" y1="{y + 3}" y2="{y + 19}"/>'
     if figure.low is not None and figure.high is not None:
         low, high = _x(figure.low), _x(figure.high)
         yield (
@@ -108,7 +109,6 @@ def _row(y: int, label: str, figure: Figure, style: str, goal: float | None) -> 
         )
     x, text = _x(figure.value), f"{figure.value:.2f}"
     yield f'<circle class="{style}" cx="{x:.1f}" cy="{middle}" r="4.5"/>'
-    if figure.value > _MOST:
-        yield f'<text class="value" x="{x - 10:.1f}" y="{middle - 4}" text-anchor="end">{text}</text>'
-    else:
-        yield f'<text class="value" x="{x:.1f}" y="{y + 3}" text-anchor="middle">{text}</text>'
+    is_beyond = figure.value > _MOST
+    at_x, at_y, anchor = (x - 10, middle - 4, "end") if is_beyond else (x, y + 3, "middle")
+    yield f'<text class="value" x="{at_x:.1f}" y="{at_y}" text-anchor="{anchor}">{text}</text>'
