@@ -1,5 +1,5 @@
-"""The ladder: p99 latency of each service beside best-effort work, rung by rung, as one picture made
-from the records."""
+"""The ladder: p99 latency of each service beside best-effort work, rung by rung, as one picture
+made from the records."""
 
 from __future__ import annotations
 

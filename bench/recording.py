@@ -22,7 +22,7 @@ from koordlet.kernel.linux import LinuxHost
 
 DIRECTORY = Path(__file__).parent / "records"
 _ROOT = Path(__file__).parents[1]
-_DIGITS = 4
+_DIGITS, _DIGITS_OF_SLICES = 4, 3
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -87,7 +87,8 @@ def write(
 
 def _text(record: Record) -> bytes:
     """A line for each figure and for each slice, so that what changed can be seen."""
-    plain = _rounded(record)
+    plain = _rounded(msgspec.structs.replace(record, slices=[]), _DIGITS)
+    plain["slices"] = _rounded(record.slices, _DIGITS_OF_SLICES)
     lines = {name: plain.pop(name) for name in ("figures", "slices")}
     encode = msgspec.json.encode
     head = [f"{encode(key).decode()}: {encode(value).decode()}" for key, value in plain.items()]
@@ -107,16 +108,16 @@ def records() -> dict[str, Record]:
     return {path.stem: read(path.stem) for path in sorted(DIRECTORY.glob("*.json"))}
 
 
-def _rounded(item: Any) -> Any:
+def _rounded(item: Any, digits: int) -> Any:
     """Plain data whose numbers have as many digits as they are worth."""
     if isinstance(item, msgspec.Struct):
-        return _rounded(msgspec.to_builtins(item))
+        return _rounded(msgspec.to_builtins(item), digits)
     if isinstance(item, float):
-        return float(f"{item:.{_DIGITS}g}")
+        return float(f"{item:.{digits}g}")
     if isinstance(item, list | tuple):
-        return [_rounded(each) for each in item]
+        return [_rounded(each, digits) for each in item]
     if isinstance(item, dict):
-        return {key: _rounded(each) for key, each in item.items()}
+        return {key: _rounded(each, digits) for key, each in item.items()}
     return item
 
 
@@ -127,7 +128,7 @@ def _commit() -> str:
         )
         return done.stdout.strip()
 
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/records")
+    changed = git("status", "--porcelain", "--", "koordlet", "bench", ":!bench/records")
     return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
 
 

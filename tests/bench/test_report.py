@@ -109,9 +109,10 @@ def test_means_stand_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {name: _record(name, *figures) for name in list(SHAPES)[:2]}
     monkeypatch.setattr(report, "records", lambda: known)
     lines = filled(_page("means")).splitlines()
-    assert "2 x 4 ms: p99 / alone" in lines[2] and "4 x 1 ms: p99 / alone" in lines[2]
-    assert lines[4].startswith("| nothing: it is not there | 1 | 9 | - |")
-    assert len(lines) == 5 + len(ARMS) + 3
+    head, _, alone, *rest = [line for line in lines if line.startswith("|")]
+    assert "2 x 4 ms: p99 / alone" in head and "4 x 1 ms: p99 / alone" in head
+    assert alone.startswith("| nothing: it is not there | 1 | 9 | - |")
+    assert len(rest) == len(ARMS)
 
 
 def test_a_table_that_nobody_makes_is_an_error() -> None:

@@ -43,7 +43,7 @@ def test_best_effort_is_spread_and_services_are_not_touched(make_world: MakeWorl
 def test_a_pause_lets_them_go_and_a_resume_takes_them_back(make_world: MakeWorld) -> None:
     world = make_world(BODY)
     _, batch = _started(world)
-    world.views.pause(("cpu-spread",), (), None, "")
+    world.views.pause(("cpu-spread",), (), for_s=None, reason="", by="")
     assert _kept(world, batch) == []
     world.run(3)
     assert _kept(world, batch) == []
