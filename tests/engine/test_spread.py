@@ -47,7 +47,7 @@ def test_a_pause_lets_them_go_and_a_resume_takes_them_back(make_world: MakeWorld
     assert _kept(world, batch) == []
     world.run(3)
     assert _kept(world, batch) == []
-    world.views.resume(("cpu-spread",), ())
+    world.views.resume(("cpu-spread",), (), by="")
     world.run(3)
     assert len(_kept(world, batch)) == 2 * CPUS
 
