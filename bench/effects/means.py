@@ -129,6 +129,7 @@ def _set(on: Stage, knobs: Knobs, means: Means, cpus: frozenset[int]) -> None:
     wanted = format_cpulist(cpus) if means.spread else ""
     if knobs.read(group, Resource.CPU_SPREAD) != wanted:
         knobs.write(group, Resource.CPU_SPREAD, wanted)
+        knobs.spread.sweep()
 
 
 def _figures(rate: float, slices: Sequence[Slice]) -> list[Figure]:

@@ -350,6 +350,7 @@ class Daemon:
             ("rewritten files", self.engine.rewritten.close),
             ("traffic", parts.traffic.close),
             ("systemd units", parts.units.close),
+            ("spread threads", parts.spreading.close),
             ("sources", parts.state.stop),
             ("collectors", parts.runner.close),
             ("quotas", parts.knobs.close_files),

@@ -48,4 +48,6 @@ def moments_of(records: Iterable[Record], started: float) -> tuple[Moment, ...]:
 def _text(resource: str, value: Value | None) -> str:
     if value is None:
         return ""
+    if value == "":  # of what has names or lists: nothing
+        return "none"
     return "unlimited" if value == UNLIMITED and resource in _KNOW_UNLIMITED else str(value)

@@ -49,7 +49,6 @@ from koordlet.engine.reclaims import Reclaims
 from koordlet.engine.recording import Recording
 from koordlet.engine.rewritten import Rewritten
 from koordlet.engine.runs import Runs, first_of, summary, text_of
-from koordlet.engine.spread import CPU_SPREAD, spread_notes
 from koordlet.engine.traffic import PART as TRAFFIC
 from koordlet.engine.traffic import want_of
 from koordlet.engine.units import units_of
@@ -57,6 +56,7 @@ from koordlet.engine.weights import WeightRule
 from koordlet.hooks.reconcile import Pass, run
 from koordlet.pause.model import Pause, Scope
 from koordlet.prediction.part import PREDICTION
+from koordlet.qos.cpu_spread import NAME as CPU_SPREAD
 from koordlet.report import metrics
 from koordlet.report.record import record_of
 from koordlet.state.applications import specs_of_slo
@@ -296,10 +296,8 @@ class Engine:
         self.last_tick = ended
 
     def _spread(self, snapshot: Snapshot) -> None:
-        """Look at the threads of best-effort work again; nothing where none is to be spread."""
-        parts = self.parts
-        parts.knobs.spread.sweep()
-        notes, runs = spread_notes(parts.knobs.spread.state), self.runs.get(CPU_SPREAD)
+        """Look at the threads of best-effort work again."""
+        notes, runs = self.parts.spreading.turn(), self.runs.get(CPU_SPREAD)
         if notes and runs is not None:
             self.tell_notes(runs, notes, snapshot, others_stand=True)
 

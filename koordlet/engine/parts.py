@@ -35,6 +35,7 @@ from koordlet.engine.machine import read_machine
 from koordlet.engine.options import alarm_options, enabled_collectors
 from koordlet.engine.prediction.predictions import Predictions
 from koordlet.engine.recording import recorder
+from koordlet.engine.spread import Spreading
 from koordlet.engine.traffic import Traffic
 from koordlet.engine.units import UnitValues
 from koordlet.hooks import HOOKS
@@ -117,6 +118,7 @@ class Parts:
     events: Events
     traffic: Traffic
     units: UnitValues
+    spreading: Spreading
     gpu_health: GpuHealth
     asides: Asides
     predictions: Predictions
@@ -350,6 +352,7 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
         metrics=Metrics(node_name(config)),
         events=Events(),
         traffic=Traffic(host, layout, paths.state_dir, _boot(host, config), problems),
+        spreading=Spreading(host, knobs.spread),
         units=UnitValues(host, layout, journal_path(config), _boot(host, config), problems),
         gpu_health=gpu_health,
         asides=asides,

@@ -11,36 +11,48 @@ Only busy threads are kept. Those that somebody else has given a narrower list a
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from koordlet.decision.resource import Resource, Value
 from koordlet.decision.spreading import Thread, parents_of_many, places
 from koordlet.kernel.background import Pause, no_pause
-from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
 from koordlet.kernel.host import Host
 from koordlet.kernel.proc.files import start_ticks
 from koordlet.kernel.proc.members import ids_within, vanished
 from koordlet.protocol.cpuset import CPUSet, format_cpulist, parse_cpulist
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_LEAST_SPAN_S = 0.2
+"""The kernel brings the time of a running thread up to date at its clock ticks."""
 MOST_THREADS = 1000
 """Threads of one cgroup that are looked at; a look costs some 25 us for each."""
 
 
+class _Looked(NamedTuple):
+    """A thread: seconds that it had run and waited ``at_s`` (CLOCK_MONOTONIC), and its demand."""
+
+    spent_s: float
+    at_s: float
+    demand: float
+
+
 @dataclass
 class _Spread:
-    """One cgroup. ``ours``: thread -> the CPU on which we keep it. ``looked``: thread -> seconds it
-    had run and waited, and when. ``parents``: process -> its parent. ``too_many``: threads that
-    there were, where that was too many. ``refused``: what the kernel said at the last look."""
+    """One cgroup. ``ours``: thread -> the CPU on which we keep it. ``parents``: process -> its
+    parent. ``too_many``: threads that there were, where that was too many. ``refused``: what the
+    kernel said at the last look. ``ended``: it is not to be spread any more, which a look in
+    another thread may not know yet."""
 
     cpus: CPUSet
     ours: dict[int, int] = field(default_factory=dict)
-    looked: dict[int, tuple[float, float]] = field(default_factory=dict)
+    looked: dict[int, _Looked] = field(default_factory=dict)
     parents: dict[int, int] = field(default_factory=dict)
     too_many: int = 0
     refused: str = ""
+    ended: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,7 +75,6 @@ class CpuSpread:
         self._host = host
         self._cgroups = cgroups
         self._proc_root = proc_root
-        self._lock = threading.Lock()
         self._spread: dict[str, _Spread] = {}
         self.state: Mapping[str, SpreadState] = {}
         """By cgroup, as of the last look."""
@@ -82,24 +93,21 @@ class CpuSpread:
 
     def read(self, cgroup: str, resource: Resource) -> Value:
         self._cgroups.read_raw(cgroup, Resource.TASKS)  # raises where there is none
-        with self._lock:
-            known = self._spread.get(cgroup)
-            return format_cpulist(known.cpus) if known is not None else ""
+        known = self._spread.get(cgroup)
+        return format_cpulist(known.cpus) if known is not None else ""
 
     def read_raw(self, cgroup: str, resource: Resource) -> bytes:
         return str(self.read(cgroup, resource)).encode()
 
     def write(self, cgroup: str, resource: Resource, value: Value) -> None:
+        """Lets all go at once; threads are kept from the next ``sweep`` on."""
         text = _checked(value)
         self._cgroups.read_raw(cgroup, Resource.TASKS)
-        with self._lock:
-            if not text:
-                if (known := self._spread.pop(cgroup, None)) is not None:
-                    self._free(cgroup, known)
-                return
-            known = self._spread.setdefault(cgroup, _Spread(frozenset()))
-            known.cpus = parse_cpulist(text)
-            self._look(cgroup, known, no_pause)
+        if text:
+            self._spread.setdefault(cgroup, _Spread(frozenset())).cpus = parse_cpulist(text)
+        elif (known := self._spread.pop(cgroup, None)) is not None:
+            known.ended = True
+            self._free(known)
 
     def write_raw(self, cgroup: str, resource: Resource, data: bytes) -> None:
         self.write(cgroup, resource, data.decode())
@@ -110,39 +118,42 @@ class CpuSpread:
     def adopt(self, written: Mapping[str, Sequence[str]]) -> None:
         """Learn from the journal which cgroups are spread: cgroup -> values that it may hold. Every
         thread of theirs that is kept on one CPU counts as kept by us."""
-        with self._lock:
-            for cgroup, values in written.items():
-                lists = [text for text in values if text]
-                if lists and cgroup not in self._spread:
-                    cpus = parse_cpulist(lists[-1])
-                    self._spread[cgroup] = _Spread(cpus, ours=self._single(cgroup, cpus))
+        for cgroup, values in written.items():
+            lists = [text for text in values if text]
+            if lists and cgroup not in self._spread:
+                cpus = parse_cpulist(lists[-1])
+                self._spread[cgroup] = _Spread(cpus, ours=self._single(cgroup, cpus))
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether any cgroup is to be spread, or was at the last look."""
+        return bool(self._spread or self.state)
 
     def sweep(self, pause: Pause = no_pause) -> None:
         """Look at all cgroups that are spread: place new threads, even out the CPUs. Cgroups that
-        are gone are forgotten."""
-        with self._lock:
-            for cgroup, known in list(self._spread.items()):
-                try:
-                    self._look(cgroup, known, pause)
-                except OSError:  # gone, or just going
-                    if not self._cgroups.exists(cgroup):
-                        del self._spread[cgroup]
-            self.state = {
-                cgroup: SpreadState(
-                    each.cpus, len(each.looked), len(each.ours), each.too_many, each.refused
-                )
-                for cgroup, each in self._spread.items()
-            }
+        are gone are forgotten. In a thread of its own, one look at a time."""
+        for cgroup, known in list(self._spread.items()):
+            try:
+                self._look(cgroup, known, pause)
+            except (OSError, Unsupported):  # gone, or just going
+                if not self._cgroups.exists(cgroup):
+                    self._spread.pop(cgroup, None)
+        self.state = {
+            cgroup: SpreadState(
+                each.cpus, len(each.looked), len(each.ours), each.too_many, each.refused
+            )
+            for cgroup, each in list(self._spread.items())
+        }
 
     def _look(self, cgroup: str, known: _Spread, pause: Pause) -> None:
         ids = self._threads(cgroup)
         known.too_many = len(ids) if len(ids) > MOST_THREADS else 0
         if known.too_many:
-            self._free(cgroup, known)
+            self._free(known)
             return
         many = parents_of_many(self._parents(cgroup, known))
         now_s = self._host.monotonic()
-        looked: dict[int, tuple[float, float]] = {}
+        looked: dict[int, _Looked] = {}
         threads = []
         for each in ids:
             pause()
@@ -150,40 +161,44 @@ class CpuSpread:
             if thread is not None:
                 threads.append(thread._replace(demand=0.0) if each in many else thread)
         known.looked = looked
-        known.ours = {each: cpu for each, cpu in known.ours.items() if each in looked}
+        for each in known.ours.keys() - looked.keys():
+            known.ours.pop(each, None)
         known.refused = ""
         for each, cpu in places(threads, known.cpus).items():
             refused = self._set(each, self._everywhere() if cpu is None else frozenset({cpu}))
             if cpu is None:
-                del known.ours[each]
+                known.ours.pop(each, None)
             elif not refused:
                 known.ours[each] = cpu
             known.refused = known.refused or refused
+        if known.ended:
+            self._free(known)
 
     def _thread(
-        self, each: int, known: _Spread, now_s: float, looked: dict[int, tuple[float, float]]
+        self, each: int, known: _Spread, now_s: float, looked: dict[int, _Looked]
     ) -> Thread | None:
         """None for one that has ended, and for one that somebody else keeps where it is. What one
         wants that nobody has looked at before is what it wanted since its start."""
         try:
             cpus = self._host.thread_cpus(each)
             spent_s = self._spent_s(each)
-            begins_s, began_s = known.looked.get(each) or (0.0, self._started_s(each))
+            before = known.looked.get(each) or _Looked(0.0, self._started_s(each), 0.0)
         except OSError as error:
             if vanished(error):
                 return None
             raise
-        demand = 0.0
-        if now_s > began_s:
-            demand = min(1.0, max(0.0, (spent_s - begins_s) / (now_s - began_s)))
+        found = before
+        if now_s - before.at_s >= _LEAST_SPAN_S:
+            demand = max(0.0, spent_s - before.spent_s) / (now_s - before.at_s)
+            found = _Looked(spent_s, now_s, min(1.0, demand))
         cpu = known.ours.get(each)
         if cpu is not None and cpus != {cpu}:
-            del known.ours[each]  # somebody else has moved it, or its CPU is no more allowed
+            known.ours.pop(each, None)  # somebody else has moved it, or its CPU is no more allowed
             cpu = None
         if cpu is None and not cpus >= known.cpus:
             return None
-        looked[each] = spent_s, now_s
-        return Thread(each, demand, cpu)
+        looked[each] = found
+        return Thread(each, found.demand, cpu)
 
     def _started_s(self, each: int) -> float:
         """Seconds after boot."""
@@ -227,11 +242,11 @@ class CpuSpread:
                 raise
         return found
 
-    def _free(self, cgroup: str, known: _Spread) -> None:
+    def _free(self, known: _Spread) -> None:
         """Let those that we keep run where they like."""
-        for each in known.ours:
+        for each in list(known.ours):
             self._set(each, self._everywhere())
-        known.ours = {}
+            known.ours.pop(each, None)
 
     def _everywhere(self) -> CPUSet:
         """More CPUs than any machine has: the kernel takes those that the cpuset allows, also when
