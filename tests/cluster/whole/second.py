@@ -87,6 +87,14 @@ class Act:
         with contextlib.suppress(RefusedError):  # the manager of the first act may be faster
             await self.create(METRICS, name, {"spec": {}})
         await self.report(name, {})
+        if name == NODES_OF[2]:
+            # Long before a pod asks for it: without a Device a node counts as one whose devices
+            # nobody divides, as in the reference, and another watch may bring the pod first.
+            device = {
+                "type": "gpu", "minor": 0, "id": "GPU-0", "health": True,
+                "resources": {**dict.fromkeys(GPU, "100"), "koordinator.sh/gpu-memory": "16Gi"},
+            }  # fmt: skip
+            await self.create(DEVICES, name, {"spec": {"devices": [device]}})
 
     async def gang(self) -> None:
         notes = {GANG + "name": "train", GANG + "min-available": "4"}
@@ -136,11 +144,6 @@ class Act:
             await self.client.delete(QUOTAS, name, SPACE)
 
     async def share(self) -> None:
-        device = {
-            "type": "gpu", "minor": 0, "id": "GPU-0", "health": True,
-            "resources": {**dict.fromkeys(GPU, "100"), "koordinator.sh/gpu-memory": "16Gi"},
-        }  # fmt: skip
-        await self.create(DEVICES, NODES_OF[2], {"spec": {"devices": [device]}})
         for i in range(3):
             await self.pod(f"half-{i}", "100m", more=GPU)
         async with asyncio.timeout(WITHIN_S):
