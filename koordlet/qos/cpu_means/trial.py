@@ -1,0 +1,138 @@
+"""Means tried in turn in short slices under the same load, and which of them is kept. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from statistics import fmean
+
+import msgspec
+
+from koordlet.decision.intervals import Interval, mean_of, ratio
+from koordlet.decision.means import Means
+from koordlet.qos.cpu_means.look import Look
+
+ROUNDS = 6
+SLICE_S, DROP_S = 5.0, 2.0
+"""Of each slice the beginning is dropped: the kernel and the limits follow within it."""
+LEAST_BE_SHARE = 0.8
+"""A means under which best effort gets less than this part of what the best one gives is none."""
+_EPSILON_MS = 1.0
+"""Waits below a millisecond a second are alike."""
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """Means of one slice."""
+
+    waited_ms: float
+    own_ms: float
+    be_ms: float
+    others_ms: float
+    ls_cores: float
+    be_cores: float
+
+    @property
+    def cost(self) -> float:
+        """Waits for each core that best effort gets."""
+        return (self.waited_ms + _EPSILON_MS) / max(self.be_cores, 0.01)
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """``order``: indices of ``candidates``, slice by slice. ``since``: when the current slice began
+    (as ``Snapshot.now``). ``looks``: of the current slice. ``done``: by candidate."""
+
+    candidates: tuple[Means, ...]
+    order: tuple[int, ...]
+    since: float
+    looks: tuple[Look, ...] = ()
+    done: tuple[tuple[Measured, ...], ...] = ()
+
+    @property
+    def position(self) -> int:
+        return sum(map(len, self.done))
+
+    @property
+    def is_over(self) -> bool:
+        return self.position == len(self.order)
+
+    @property
+    def means(self) -> Means:
+        """What is tried now; the first candidate when it is over."""
+        return self.candidates[0 if self.is_over else self.order[self.position]]
+
+    @property
+    def left_s(self) -> float:
+        return (len(self.order) - self.position) * SLICE_S
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What a trial ended in. ``figures``: of each candidate, in its order; ``ratio``: cost of what is
+    kept by that of the first candidate, None where they are the same."""
+
+    means: Means
+    candidates: tuple[Means, ...]
+    figures: tuple[Measured, ...]
+    ratio: Interval | None
+    at: float
+    ls_cores: float
+
+
+def begin(candidates: Sequence[Means], now: float, seed: int) -> Trial:
+    """``candidates``: the default first."""
+    draw, order = random.Random(seed), []
+    for _ in range(ROUNDS):
+        order += draw.sample(range(len(candidates)), len(candidates))
+    return Trial(tuple(candidates), tuple(order), now, done=((),) * len(candidates))
+
+
+def step(trial: Trial, seen: Look | None, now: float) -> Trial | None:
+    """The trial a tick later. None: a whole slice went by without a measurement, so it is given
+    up."""
+    looks = trial.looks
+    if seen is not None and now - trial.since > DROP_S:
+        looks = (*looks, seen)
+    if now - trial.since < SLICE_S:
+        return msgspec.structs.replace(trial, looks=looks)
+    if not looks:
+        return None
+    index = trial.order[trial.position]
+    done = list(trial.done)
+    done[index] = (*done[index], _mean(looks))
+    return msgspec.structs.replace(trial, since=now, looks=(), done=tuple(done))
+
+
+def choose(trial: Trial, now: float) -> Kept:
+    """The cheapest of those that are surely cheaper than the first candidate, else that one."""
+    costs = [[each.cost for each in slices] for slices in trial.done]
+    figures = tuple(_mean_of_slices(slices) for slices in trial.done)
+    most = max(each.be_cores for each in figures)
+    best, found = 0, None
+    for index in range(1, len(costs)):
+        if figures[index].be_cores < LEAST_BE_SHARE * most:
+            continue
+        against = ratio(mean_of(costs[index]), mean_of(costs[0]), ROUNDS)
+        if against is None or against.high is None or against.high >= 1.0:
+            continue
+        if found is None or fmean(costs[index]) < fmean(costs[best]):
+            best, found = index, against
+    return Kept(
+        trial.candidates[best], trial.candidates, figures, found, now,
+        fmean(each.ls_cores for each in figures),
+    )  # fmt: skip
+
+
+def _mean(looks: Sequence[Look]) -> Measured:
+    return Measured(
+        fmean(each.waited_ms for each in looks),
+        fmean(each.own_ms for each in looks),
+        fmean(each.be_ms for each in looks),
+        fmean(each.others_ms for each in looks),
+        fmean(each.ls_cores for each in looks),
+        fmean(each.be_cores for each in looks),
+    )
+
+
+def _mean_of_slices(slices: Sequence[Measured]) -> Measured:
+    return Measured(
+        *(fmean(getattr(each, name) for each in slices) for name in Measured.__struct_fields__)
+    )
