@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from bench.effects.slices import SMOKE, Size
 from bench.figures import Figure, Measured
-from koordlet.decision.intervals import Interval
 from koordlet.demo.model import USUAL, ArmSpec, DemoResult
 from koordlet.demo.plan import MIN_SLICE_S, Wish
 from koordlet.demo.run import run_demo
 from koordlet.demo.stats import goals, of_arm, quantile_ratio
+from koordlet.protocol.intervals import Interval
 
 _ARMS = (*USUAL, "daemon-only")
 _GOALS = {"managed": 1.10, "daemon-only": 1.02}

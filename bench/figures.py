@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from koordlet.decision.intervals import Interval, Verdict, verdict
+from koordlet.protocol.intervals import Interval, Verdict, verdict
 
 
 class NotMeasuredError(Exception):

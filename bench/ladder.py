@@ -9,8 +9,8 @@ from html import escape
 from bench.effects.whole import PAIRS, RUNGS, arm_of
 from bench.figures import Figure
 from bench.recording import Record
-from koordlet.decision.intervals import Verdict
 from koordlet.drawing.palette import DARK, LIGHT, variables
+from koordlet.protocol.intervals import Verdict
 
 LADDERS = {"ladder-light.svg": LIGHT, "ladder-dark.svg": DARK}
 """Pictures in ``docs/images``."""

@@ -26,7 +26,11 @@ from bench.child import Daemon
 from bench.effects.client import Client, Latencies, Load
 from bench.effects.stage import ServiceFailedError, Stage
 from bench.figures import Figure
-from koordlet.decision.intervals import (
+from koordlet.demo.meter import Used, used
+from koordlet.demo.model import Waits
+from koordlet.demo.slices import DROP_S, TAIL_S, order
+from koordlet.demo.waits import WaitMeter
+from koordlet.protocol.intervals import (
     Estimate,
     Interval,
     mean,
@@ -34,10 +38,6 @@ from koordlet.decision.intervals import (
     quantile_of,
     ratio,
 )
-from koordlet.demo.meter import Used, used
-from koordlet.demo.model import Waits
-from koordlet.demo.slices import DROP_S, TAIL_S, order
-from koordlet.demo.waits import WaitMeter
 
 SLICES, SLICE_S = 20, 3.0
 SMOKE_SLICES, SMOKE_SLICE_S = 1, 1.5

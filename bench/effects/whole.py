@@ -30,7 +30,7 @@ from bench.effects.slices import (
 )
 from bench.effects.stage import Stage, check_calm, measure, stage
 from bench.figures import Figure, Measured, NotMeasuredError
-from koordlet.decision.intervals import quantile_of
+from koordlet.protocol.intervals import quantile_of
 
 _CPUS = os.cpu_count() or 1
 # Some 2 ms of compression for each page, as a dynamic page costs.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from koordlet.decision.intervals import Verdict
 from koordlet.decision.why import Why
+from koordlet.protocol.intervals import Verdict
 
 
 class ArmSpec(msgspec.Struct, frozen=True):

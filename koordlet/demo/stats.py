@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from koordlet.decision.intervals import Interval, mean, quantile_of, ratio, verdict
 from koordlet.demo.model import ArmResult, DemoResult, Goal, Moment
+from koordlet.protocol.intervals import Interval, mean, quantile_of, ratio, verdict
 
 P99_RATIO_WANTED = 1.10
 UTILISATION_WANTED = 0.85

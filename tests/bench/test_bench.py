@@ -17,11 +17,11 @@ from bench.effects.client import Latencies
 from bench.figures import Figure, number, quantile, table
 from bench.scripts import row_of
 from bench.tree import besteffort_of, kubepods_of, make_pods, scratch_root
-from koordlet.decision.intervals import Interval, Verdict
 from koordlet.decision.resource import MIN_SHARES, Resource
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.linux import LinuxHost
+from koordlet.protocol.intervals import Interval, Verdict
 from koordlet.state.kubepods import KubepodsSource
 from koordlet.state.node_state import NodeState
 

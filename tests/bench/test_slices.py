@@ -23,8 +23,8 @@ from bench.effects.slices import (
     waits_figures,
 )
 from bench.figures import Figure, Measured
-from koordlet.decision.intervals import Interval, Verdict
 from koordlet.demo.model import Behind, Waits
+from koordlet.protocol.intervals import Interval, Verdict
 
 
 def _slice(arm: str, number: int, slow: float = 1.0, units: int = 10) -> Slice:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from koordlet.decision.intervals import Verdict
 from koordlet.demo.model import DemoResult
 from koordlet.demo.plan import Wish
 from koordlet.demo.simulate import simulate
 from koordlet.demo.slices import DROP_S
 from koordlet.demo.stats import goals, three_that_mattered
+from koordlet.protocol.intervals import Verdict
 
 _SLICES, _SLICE_S = 4, 2.0
 _SECONDS = _SLICES * (_SLICE_S - DROP_S)

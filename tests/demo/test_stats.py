@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.decision.intervals import Verdict
 from koordlet.demo.stats import (
     be_share_of_left,
     disturbance,
@@ -12,6 +11,7 @@ from koordlet.demo.stats import (
     percentile,
     three_that_mattered,
 )
+from koordlet.protocol.intervals import Verdict
 from tests.demo.build import demo, each_slice, moment, result
 
 _IDLE = {"resource": "cpu.idle", "owner": "cpu-qos"}

@@ -12,8 +12,8 @@ from bench.effects import network
 from bench.effects.network_classes import class_figures
 from bench.effects.slices import Size, of_arm
 from bench.figures import NotMeasuredError
-from koordlet.decision.intervals import Verdict
 from koordlet.decision.traffic import HOST_SOCKETS, INGRESS, MARKS, SHAPING
+from koordlet.protocol.intervals import Verdict
 from tests.kernel.net.pairs import Pair, features, pair
 
 pytestmark = [

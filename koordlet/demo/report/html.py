@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from html import escape
 
-from koordlet.decision.intervals import Verdict
 from koordlet.decision.why import Input
 from koordlet.demo.model import ARMS, ArmResult, DemoResult, Goal, Moment
 from koordlet.demo.report.headline import Card, cards, headline
@@ -14,6 +13,7 @@ from koordlet.demo.stats import disturbance, of_arm, three_that_mattered
 from koordlet.demo.table import goal_text, header, moment_text, rows, settings_line, time_text
 from koordlet.drawing.charts import Chart, render
 from koordlet.drawing.page import document, fill, key, row, stroke, table
+from koordlet.protocol.intervals import Verdict
 
 DECISIONS_SHOWN = 60
 _STYLES = {Verdict.REACHED: "good", Verdict.MISSED: "bad", Verdict.UNDECIDED: "muted"}

@@ -1,4 +1,4 @@
-"""Keeps threads of best-effort cgroups each on one CPU, as many on each (``decision.spreading``).
+"""Keeps threads of best-effort cgroups each on one CPU, as many on each (``places``).
 
 A cgroup stands for its threads and those of all cgroups below it. The value is the list of CPUs
 over which they are spread, ``""`` for none. Which cgroups are spread is kept here, from what is
@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from koordlet.decision.resource import Resource, Value
-from koordlet.decision.spreading import Thread, parents_of_many, places
 from koordlet.kernel.background import Pause, no_pause
 from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
 from koordlet.kernel.host import Host
 from koordlet.kernel.proc.files import start_ticks
 from koordlet.kernel.proc.members import ids_within, vanished
+from koordlet.kernel.proc.places import Thread, parents_of_many, places
 from koordlet.protocol.cpuset import CPUSet, format_cpulist, parse_cpulist
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")

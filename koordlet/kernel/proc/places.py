@@ -3,7 +3,7 @@
 Linux moves tasks from a busy CPU to another one by their weight, and those that weigh least first:
 it is content with a best-effort task where a latency-sensitive one should have gone, which then
 waits behind its own kind while the other CPU runs best effort. Tasks that may not be moved leave it
-no choice (``docs/concepts/cpu-means.md``).
+no choice (``docs/concepts/cpu-spread.md``).
 """
 
 from __future__ import annotations

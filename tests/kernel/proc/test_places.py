@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.decision.spreading import MOST_MOVES, Thread, parents_of_many, places
+from koordlet.kernel.proc.places import MOST_MOVES, Thread, parents_of_many, places
 
 TWO = frozenset({0, 1})
 

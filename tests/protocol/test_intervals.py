@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.decision.intervals import (
+from koordlet.demo.stats import percentile
+from koordlet.protocol.intervals import (
     Interval,
     Verdict,
     mean,
@@ -17,7 +18,6 @@ from koordlet.decision.intervals import (
     ratio,
     verdict,
 )
-from koordlet.demo.stats import percentile
 
 
 @pytest.mark.parametrize(
