@@ -8,7 +8,7 @@ from statistics import fmean
 
 import msgspec
 
-from koordlet.decision.intervals import Interval, mean_of, ratio
+from koordlet.protocol.intervals import Interval, mean_of, ratio
 from koordlet.decision.means import Means
 from koordlet.qos.cpu_means.look import Look
 

@@ -1,0 +1,197 @@
+"""Strategy ``cpu-means``: what holding best effort back does to latency-sensitive work is measured on
+the node itself, and the means that costs it least is kept (``docs/concepts/cpu-means.md``).
+
+It sets nothing itself: CPU QoS, CPU spread and CPU suppress obey ``Snapshot.means`` where the
+settings leave them a choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+
+from koordlet.decision import slo_keys
+from koordlet.decision.means import DEFAULT_MEANS, Means
+from koordlet.decision.options import Options, about
+from koordlet.decision.plan import Decision, Plan
+from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Snapshot
+from koordlet.decision.strategy import Strategy
+from koordlet.decision.why import Input, Why
+from koordlet.qos.cpu_means.look import Look, look
+from koordlet.qos.cpu_means.trial import Kept, Measured, Trial, begin, choose, step
+
+NAME = "cpu-means"
+MATRIX = "bpf-run-queue"
+"""The capability that waits are measured, and behind whom."""
+LEAST_BE_SHARE, LEAST_LS_SHARE = 0.3, 0.03
+"""Parts of the node's CPUs that best-effort and latency-sensitive work must use for a trial to say
+anything."""
+STEADY_S = 30.0
+"""For so long both must have."""
+AGAIN_S = 600.0
+"""A trial that was given up is not begun anew sooner, nor one after another load."""
+OTHER_LOAD = 2.0
+"""Latency-sensitive work that uses so many times more, or less, is another load."""
+_USUAL_WAITS_S = 12.0
+
+
+class CpuMeansOptions(Options, frozen=True):
+    """The switch of trials; without them the default counts."""
+
+    enable: Annotated[bool, about("Off: nothing is tried, and the default means are used.")] = True
+
+
+class MeansState(msgspec.Struct, frozen=True):
+    """``means``: those in force now. ``busy_since``: from when on both kinds of work were busy;
+    ``not_before``: no trial sooner (both as ``Snapshot.now``). ``count``: trials so far."""
+
+    means: Means = DEFAULT_MEANS
+    trial: Trial | None = None
+    kept: Kept | None = None
+    busy_since: float | None = None
+    not_before: float = 0.0
+    count: int = 0
+
+
+def decide(snapshot: Snapshot, memory: MeansState, _: Options) -> Decision:
+    """An empty plan; the means in force are in the memory."""
+    candidates = possible(snapshot)
+    if not snapshot.node.has(MATRIX):
+        text = "who makes latency-sensitive work wait is not measured here, so nothing is tried"
+        return _rest(MeansState(), Why("cpu-means.not-measured", text))
+    if memory.trial is not None:
+        return _go_on(snapshot, memory, memory.trial, candidates)
+    seen = look(snapshot, _USUAL_WAITS_S)
+    after = _with_busy(snapshot, memory, seen)
+    if len(candidates) < 2:
+        only = msgspec.structs.replace(after, means=candidates[0])
+        text = "the settings leave no choice of means"
+        return _rest(only, Why("cpu-means.no-choice", text))
+    if seen is None or not _is_due(snapshot, after, seen, candidates):
+        return _rest(after, _why(after))
+    trial = begin(candidates, snapshot.now, after.count + 1)
+    begun = msgspec.structs.replace(after, trial=trial, means=trial.means, count=after.count + 1)
+    return _trying(begun, trial)
+
+
+def possible(snapshot: Snapshot) -> tuple[Means, ...]:
+    """The means among which there is a choice, the default first."""
+    slo = snapshot.slo
+    strategy = slo.resource_qos_strategy if slo is not None else None
+    be = strategy.be_class.cpu_qos if strategy is not None and strategy.be_class else None
+    policy = strategy.policies.cpu_policy if strategy is not None and strategy.policies else None
+    yields = be is not None and bool(be.enable)
+    weighs = (
+        yields
+        and policy in (None, "groupIdentity")
+        and not snapshot.node.has(Resource.CPU_BVT_WARP_NS)
+        and snapshot.node.has(Resource.CPU_IDLE)
+        and any(app.is_best_effort and app.present for app in snapshot.applications)
+    )
+    suppress = slo.resource_used_threshold_with_be if slo is not None else None
+    limits = suppress is not None and bool(suppress.enable) and not suppress.cpu_suppress_policy
+    found = [
+        Means(weight=weight, spread=spread, quota=quota)
+        for quota in ((False, True) if limits else (False,))
+        for spread in ((True, False) if yields else (False,))
+        for weight in ((False, True) if weighs else (False,))
+    ]
+    return tuple(found)
+
+
+def _with_busy(snapshot: Snapshot, memory: MeansState, seen: Look | None) -> MeansState:
+    cpus = len(snapshot.node.topology.cpus)
+    busy = (
+        seen is not None
+        and seen.be_cores >= LEAST_BE_SHARE * cpus
+        and seen.ls_cores >= LEAST_LS_SHARE * cpus
+    )
+    since = memory.busy_since if memory.busy_since is not None else snapshot.now
+    return msgspec.structs.replace(memory, busy_since=since if busy else None)
+
+
+def _is_due(
+    snapshot: Snapshot, memory: MeansState, seen: Look, candidates: Sequence[Means]
+) -> bool:
+    if memory.busy_since is None or snapshot.now - memory.busy_since < STEADY_S:
+        return False
+    if snapshot.now < memory.not_before:
+        return False
+    kept = memory.kept
+    if kept is None or kept.candidates != tuple(candidates):
+        return True
+    times = max(seen.ls_cores, 0.01) / max(kept.ls_cores, 0.01)
+    return not 1 / OTHER_LOAD <= times <= OTHER_LOAD
+
+
+def _go_on(
+    snapshot: Snapshot, memory: MeansState, trial: Trial, candidates: tuple[Means, ...]
+) -> Decision:
+    next_ = step(trial, look(snapshot), snapshot.now)
+    if next_ is None or candidates != trial.candidates:
+        means = memory.kept.means if memory.kept is not None else DEFAULT_MEANS
+        given_up = msgspec.structs.replace(
+            memory, trial=None, means=means, busy_since=None, not_before=snapshot.now + AGAIN_S
+        )
+        text = "the trial was given up: nobody waited any more, or the settings have changed"
+        return _rest(given_up, Why("cpu-means.given-up", text))
+    if not next_.is_over:
+        return _trying(msgspec.structs.replace(memory, trial=next_, means=next_.means), next_)
+    kept = choose(next_, snapshot.now)
+    after = msgspec.structs.replace(
+        memory, trial=None, kept=kept, means=kept.means, not_before=snapshot.now + AGAIN_S
+    )
+    return _rest(after, _why(after))
+
+
+def _trying(memory: MeansState, trial: Trial) -> Decision:
+    text = (
+        f"{len(trial.candidates)} means are tried in turn, {trial.left_s:.0f} s left; now: "
+        f"{trial.means.title}"
+    )
+    return Decision(Plan(NAME), memory, summary=text)
+
+
+def _rest(memory: MeansState, why: Why) -> Decision:
+    return Decision(Plan(NAME), memory, (why,), summary=why.text)
+
+
+def _why(memory: MeansState) -> Why:
+    kept = memory.kept
+    if kept is None:
+        text = f"not measured yet: {memory.means.title}, the default"
+        return Why("cpu-means.default", text)
+    rows = tuple(
+        Input(means.title, _figures(each))
+        for means, each in zip(kept.candidates, kept.figures, strict=True)
+    )
+    if kept.ratio is None:
+        text = f"{kept.means.title}: no other means is surely better for latency-sensitive work"
+        return Why("cpu-means.default-kept", text, rows)
+    low, high = kept.ratio.low or 0.0, kept.ratio.high or 0.0
+    text = (
+        f"{kept.means.title}: latency-sensitive work waits {kept.ratio.value:.2f} times as long "
+        f"[{low:.2f}, {high:.2f}] for what best effort gets as with {kept.candidates[0].title}"
+    )
+    return Why("cpu-means.measured", text, rows)
+
+
+def _figures(each: Measured) -> str:
+    return (
+        f"waits {each.waited_ms:.0f} ms/s (own {each.own_ms:.0f}, BE {each.be_ms:.0f}, others "
+        f"{each.others_ms:.0f}), BE {each.be_cores:.2f} cores"
+    )
+
+
+STRATEGY = Strategy(
+    name=NAME,
+    help="Measure what holding best effort back does to services, and keep the least harmful means.",
+    function=decide,
+    initial=MeansState(),
+    options=CpuMeansOptions(),
+    uses=(MATRIX,),
+    switches=(slo_keys.of_classes("cpuQOS", "beClass"), slo_keys.BEST_EFFORT_LIMITED),
+)
