@@ -9,6 +9,7 @@ from typing import Final, Protocol
 import msgspec
 
 from koordlet.decision.given import Given
+from koordlet.decision.means import DEFAULT_MEANS, Means
 from koordlet.decision.metrics import MetricView
 from koordlet.decision.names import shown
 from koordlet.decision.plan import Plan, Victim
@@ -440,6 +441,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     sources_synced: bool = True
     """False until every pod source has listed once: a pod may be missing."""
     evicting: Evicting = Evicting()
+    means: Means = DEFAULT_MEANS
 
 
 def with_planned(snapshot: Snapshot, plan: Plan) -> Snapshot:

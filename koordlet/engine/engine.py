@@ -19,6 +19,7 @@ from koordlet.actuator.restore import RestoreReport
 from koordlet.collectors.base import Round
 from koordlet.config import plugins
 from koordlet.config.load import Loaded
+from koordlet.decision.means import DEFAULT_MEANS, Means
 from koordlet.decision.plan import Decision, Plan
 from koordlet.decision.record import Kind, Record
 from koordlet.decision.resource import Resource
@@ -56,6 +57,8 @@ from koordlet.engine.weights import WeightRule
 from koordlet.hooks.reconcile import Pass, run
 from koordlet.pause.model import Pause, Scope
 from koordlet.prediction.part import PREDICTION
+from koordlet.qos.cpu_means.strategy import NAME as CPU_MEANS
+from koordlet.qos.cpu_means.strategy import MeansState
 from koordlet.qos.cpu_spread import NAME as CPU_SPREAD
 from koordlet.report import metrics
 from koordlet.report.record import record_of
@@ -100,6 +103,7 @@ class Engine:
         """Whether it was tried to find out what the kernel can do."""
         self._wake = Wake()
         self._hooks_due = -math.inf
+        self._means_before = DEFAULT_MEANS
         self._hooks_pass: Pass | None = None
         self.cluster = NO_CLUSTER
         """What the cluster says of the node; see ``take_cluster``."""
@@ -255,7 +259,9 @@ class Engine:
         self._wake = wake
         if self.pausing.turn():
             self._hooks_due = -math.inf
-        snapshot = msgspec.structs.replace(self.snapshot(wake), evicting=self.evictions.view())
+        snapshot = msgspec.structs.replace(
+            self.snapshot(wake), evicting=self.evictions.view(), means=self._means()
+        )
         self._changes.collectors(snapshot.time, parts.runner.health())
         inventories = (each.inventory for each in parts.runner.devices())
         self._changes.devices(snapshot.now, snapshot.time, inventories)
@@ -294,6 +300,20 @@ class Engine:
         if wake.kind is WakeKind.TICK:
             parts.decisions.flush()
         self.last_tick = ended
+
+    def _means(self) -> Means:
+        """Those in force: what ``cpu-means`` has decided, the default where it does not act. While
+        it tries some, waits are read each second."""
+        runs = self.runs.get(CPU_MEANS)
+        if runs is None or self.only_shows(CPU_MEANS):
+            return DEFAULT_MEANS
+        memory: MeansState = runs.memory
+        if memory.trial is not None:
+            self.parts.runner.alarm()
+        if memory.means != self._means_before:
+            self._means_before = memory.means
+            self._hooks_due = -math.inf
+        return memory.means
 
     def _spread(self, snapshot: Snapshot) -> None:
         """Look at the threads of best-effort work again."""

@@ -211,6 +211,8 @@ def _application(
     if policy == GROUP_IDENTITY:
         passed.append(_not_usable(BVT, options.bvt, node))
     obstacle = _not_usable(IDLE, options.idle, node)
+    if not obstacle and snapshot.means.weight and not _not_usable(SHARES, options.weight, node):
+        obstacle = f"cpu-means has found, or tries, that the smallest weight is better than {IDLE}"
     if not obstacle and manager:
         obstacle = f"{IDLE} is not used in a cgroup of {manager}, which sets cpu.shares there"
     if not obstacle:
@@ -272,6 +274,7 @@ HOOK = Hook(
     needs=(BVT, IDLE, SHARES),
     writes=(Resource.CPU_BVT_WARP_NS, Resource.CPU_IDLE, Resource.CPU_SHARES, *_SWITCHES),
     stages=(Stage.RUN_POD_SANDBOX,),
+    shared=lambda snapshot: snapshot.means,
     without="best-effort work competes with all other work on equal terms",
     switches=(slo_keys.of_classes("cpuQOS", *slo_keys.QOS),),
     arguments=ARGUMENTS,

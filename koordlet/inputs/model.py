@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from koordlet.decision.means import Means
 from koordlet.decision.resource import Resource, Value
 from koordlet.decision.snapshot import Application, Capability, Evicting, Node, Pod, Wake
 from koordlet.protocol.slo import NodeSLOSpec
@@ -86,6 +87,7 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True):
     gone: tuple[str, ...] = ()
     applications: tuple[Application, ...] | None = None
     evicting: Evicting | None = None
+    means: Means | None = None
     collect_interval_s: float | None = None
     sources_synced: bool | None = None
     strategies: tuple[Configured, ...] | None = None

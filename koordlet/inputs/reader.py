@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import UNSET
 
+from koordlet.decision.means import DEFAULT_MEANS
 from koordlet.decision.reads import Reads
 from koordlet.decision.snapshot import Application, Evicting, Node, Pod
 from koordlet.inputs.answers import Listener
@@ -78,6 +79,7 @@ class Heard:
         self.pods: tuple[Pod, ...] = ()
         self.applications: tuple[Application, ...] = ()
         self.evicting = Evicting()
+        self.means = DEFAULT_MEANS
         self.collect_interval_s = 1.0
         self.sources_synced = True
         self.strategies: tuple[Configured, ...] = ()
@@ -121,6 +123,7 @@ class Heard:
 _PLAIN = (
     "applications",
     "evicting",
+    "means",
     "collect_interval_s",
     "sources_synced",
     "strategies",

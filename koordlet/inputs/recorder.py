@@ -221,7 +221,7 @@ class Recorder:
             found |= self._pod_changes(snapshot)
         if told is None or snapshot.evicting != told.evicting:
             found["evicting"] = snapshot.evicting
-        for name in ("collect_interval_s", "sources_synced"):
+        for name in ("collect_interval_s", "sources_synced", "means"):
             value = getattr(snapshot, name)
             if told is None or value != getattr(told, name):
                 found[name] = value

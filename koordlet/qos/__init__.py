@@ -6,6 +6,7 @@ from koordlet.decision.part import declared
 from koordlet.decision.strategy import AnyStrategy, Strategy
 
 MODULES = (
+    "cpu_means.strategy",
     "cpu_suppress.strategy",
     "cpu_spread",
     "cpu_burst.strategy",

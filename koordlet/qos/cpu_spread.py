@@ -28,6 +28,11 @@ def decide(snapshot: Snapshot, memory: None, _: Options = DEFAULTS) -> Decision:
     best_effort = strategy.be_class.cpu_qos if strategy and strategy.be_class else None
     if best_effort is None or not best_effort.enable:
         return Decision(Plan(NAME))
+    if not snapshot.means.spread:
+        text = (
+            "threads run where they like: cpu-means has found, or tries, that this is better here"
+        )
+        return Decision(Plan(NAME), None, (Why("cpu-spread.means", text),))
     found, refused = targets(snapshot)
     settings, keep = [], []
     for target in found:

@@ -228,6 +228,7 @@ class Trace:
                 collect_interval_s=heard.collect_interval_s,
                 sources_synced=heard.sources_synced,
                 evicting=heard.evicting,
+                means=heard.means,
             )
             yield Turn(
                 snapshot,

@@ -1,1 +1,1 @@
-"""CPU means: how best effort is held back is tried on the node itself, and the least harmful kept."""
+"""CPU means: how best effort is held back is tried on the node itself; the least harmful stays."""

@@ -1,5 +1,5 @@
-"""Strategy ``cpu-means``: what holding best effort back does to latency-sensitive work is measured on
-the node itself, and the means that costs it least is kept (``docs/concepts/cpu-means.md``).
+"""Strategy ``cpu-means``: what holding best effort back does to latency-sensitive work is measured
+on the node itself, and the means that costs it least is kept (``docs/concepts/cpu-means.md``).
 
 It sets nothing itself: CPU QoS, CPU spread and CPU suppress obey ``Snapshot.means`` where the
 settings leave them a choice.
@@ -188,7 +188,7 @@ def _figures(each: Measured) -> str:
 
 STRATEGY = Strategy(
     name=NAME,
-    help="Measure what holding best effort back does to services, and keep the least harmful means.",
+    help="Measure what holding best effort back does to services; keep what harms least.",
     function=decide,
     initial=MeansState(),
     options=CpuMeansOptions(),

@@ -8,8 +8,8 @@ from statistics import fmean
 
 import msgspec
 
-from koordlet.protocol.intervals import Interval, mean_of, ratio
 from koordlet.decision.means import Means
+from koordlet.protocol.intervals import Interval, mean_of, ratio
 from koordlet.qos.cpu_means.look import Look
 
 ROUNDS = 6
@@ -66,8 +66,8 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What a trial ended in. ``figures``: of each candidate, in its order; ``ratio``: cost of what is
-    kept by that of the first candidate, None where they are the same."""
+    """What a trial ended in. ``figures``: of each candidate, in its order; ``ratio``: cost of what
+    is kept by that of the first candidate, None where they are the same."""
 
     means: Means
     candidates: tuple[Means, ...]

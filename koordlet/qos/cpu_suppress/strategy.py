@@ -85,6 +85,8 @@ def decide(snapshot: Snapshot, memory: SuppressState, _: Options = DEFAULTS) -> 
         without_list = next((each for each in found if _has_quota_alone(snapshot, each)), None)
         policy = CPUSET_POLICY if without_list is None else QUOTA_POLICY
         reason = _NOT_ASKED[policy]
+        if snapshot.means.quota:
+            policy, reason = QUOTA_POLICY, "not set: quota, which cpu-means has chosen"
         if without_list is not None:
             notes.append(_by_quota(without_list))
     if policy == CPUSET_POLICY and not snapshot.sources_synced:
