@@ -174,7 +174,8 @@ def _why(memory: MeansState) -> Why:
     low, high = kept.ratio.low or 0.0, kept.ratio.high or 0.0
     text = (
         f"{kept.means.title}: latency-sensitive work waits {kept.ratio.value:.2f} times as long "
-        f"[{low:.2f}, {high:.2f}] for what best effort gets as with {kept.candidates[0].title}"
+        f"[{low:.2f}, {high:.2f}] for what best effort gets as with {kept.candidates[0].title}: "
+        f"{_figures(kept.figures[kept.candidates.index(kept.means)])}"
     )
     return Why("cpu-means.measured", text, rows)
 
