@@ -11,7 +11,8 @@ Only busy threads are kept. Those that somebody else has given a narrower list a
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -161,18 +162,32 @@ class CpuSpread:
             if thread is not None:
                 threads.append(thread._replace(demand=0.0) if each in many else thread)
         known.looked = looked
-        for each in known.ours.keys() - looked.keys():
-            known.ours.pop(each, None)
+        self._let_go(known, known.ours.keys() - looked.keys())
         known.refused = ""
-        for each, cpu in places(threads, known.cpus).items():
+        found = places(threads, known.cpus)
+        for each, cpu in found.items():
             refused = self._set(each, self._everywhere() if cpu is None else frozenset({cpu}))
             if cpu is None:
                 known.ours.pop(each, None)
             elif not refused:
                 known.ours[each] = cpu
             known.refused = known.refused or refused
+        if found:
+            # One that ended meanwhile may have left its number to somebody else's.
+            self._let_go(known, known.ours.keys() - set(self._threads(cgroup)))
         if known.ended:
             self._free(known)
+
+    def _let_go(self, known: _Spread, gone: Collection[int]) -> None:
+        """Threads that are not in the cgroup any more run where they like."""
+        for each in gone:
+            cpu = known.ours.pop(each)
+            try:
+                held = self._host.thread_cpus(each)
+            except OSError:
+                continue
+            if held == {cpu}:
+                self._set(each, self._everywhere())
 
     def _thread(
         self, each: int, known: _Spread, now_s: float, looked: dict[int, _Looked]
@@ -231,15 +246,14 @@ class CpuSpread:
         return found
 
     def _single(self, cgroup: str, cpus: CPUSet) -> dict[int, int]:
+        """Threads that may run on one of ``cpus`` alone, with that one."""
         found: dict[int, int] = {}
-        try:
+        with suppress(OSError, Unsupported):  # the cgroup has gone
             for each in self._threads(cgroup):
-                held = self._host.thread_cpus(each)
-                if len(held) == 1 and held <= cpus:
-                    found[each] = next(iter(held))
-        except OSError as error:
-            if not vanished(error) and self._cgroups.exists(cgroup):
-                raise
+                with suppress(OSError):  # it has ended
+                    held = self._host.thread_cpus(each)
+                    if len(held) == 1 and held <= cpus:
+                        found[each] = next(iter(held))
         return found
 
     def _free(self, known: _Spread) -> None:

@@ -150,6 +150,20 @@ def _looks(host: FakeHost, knobs: Knobs) -> None:
         knobs.spread.sweep()
 
 
+def test_a_thread_that_moves_elsewhere_is_let_go() -> None:
+    """A process may get another class."""
+    host, knobs, threads = _fake(2, 2.0)
+    knobs.write("be", SPREAD, "0-1")
+    _looks(host, knobs)
+    assert len(host.thread_cpus(threads[0])) == 1
+    host.make_cgroup("ls")
+    cgroups = Cgroups(host, detect(host))
+    for tid in threads:
+        cgroups.write("ls", Resource.TASKS, tid)
+    knobs.spread.sweep()
+    assert [host.thread_cpus(each) for each in threads] == [{0, 1}, {0, 1}]
+
+
 def test_a_cgroup_that_has_gone_is_forgotten() -> None:
     host, knobs, threads = _fake(2, 2.0)
     knobs.write("be", SPREAD, "0-1")
