@@ -66,7 +66,7 @@ class Bench(NamedTuple):
     often each of its arms runs. ``in_slices``: it takes ``size=``, which is ``usual`` unless told.
     ``has_long``: it takes ``long=``, for more than anybody waits for. ``light``: it takes a core at
     most and works on a busy machine too, so that with ``--smoke`` it runs beside one that is
-    not."""
+    not. ``is_variant``: its code is that of another one, so that ``--smoke`` leaves it out."""
 
     proves: str
     run: Run
@@ -76,6 +76,7 @@ class Bench(NamedTuple):
     usual: Size = Size()
     light: bool = False
     has_long: bool = False
+    is_variant: bool = False
 
 
 BENCHES = {
@@ -149,6 +150,7 @@ BENCHES = {
             pair.title,
             partial(whole.run, pair),
             in_slices=True,
+            is_variant=name not in ("whole", "whole-postgres"),
         )
         for name, pair in whole.PAIRS.items()
     },
@@ -157,6 +159,7 @@ BENCHES = {
             f"means beside {shape.threads} x {shape.work_ms:g} ms: p99, waits, what BE gets",
             partial(means.run, shape),
             in_slices=True,
+            is_variant=name != "means",
         )
         for name, shape in means.SHAPES.items()
     },
@@ -236,7 +239,8 @@ def main() -> int:
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    names = options.names or list(BENCHES)
+    every = [name for name, each in BENCHES.items() if not (options.smoke and each.is_variant)]
+    names = options.names or every
     if options.against is not None:
         return _run_against(options.against, names, options)
     if len(names) == 1:

@@ -45,8 +45,9 @@ def places(threads: Iterable[Thread], cpus: CPUSet) -> dict[int, int | None]:
     busy = [each for each in threads if each.is_busy]
     if len(cpus) < 2 or sum(each.demand for each in busy) < len(cpus) * _FILLED:
         busy = []
+    kept = {each.id for each in busy}
     found: dict[int, int | None] = {
-        each.id: None for each in threads if each.cpu is not None and each not in busy
+        each.id: None for each in threads if each.cpu is not None and each.id not in kept
     }
     if not busy:
         return found

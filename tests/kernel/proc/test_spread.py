@@ -18,6 +18,7 @@ from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.knobs import Knobs
 from koordlet.kernel.linux import LinuxHost
+from koordlet.kernel.proc.spread import IDLE_EVERY
 from koordlet.protocol.cpuset import format_cpulist
 
 SPREAD = Resource.CPU_SPREAD
@@ -148,6 +149,41 @@ def _looks(host: FakeHost, knobs: Knobs) -> None:
     for _ in range(2):
         host.advance(1.0)
         knobs.spread.sweep()
+
+
+def test_of_many_threads_those_that_rest_are_looked_at_in_turn() -> None:
+    host, knobs, _ = _fake(2, 2.0)
+    host.spawn("be", threads=100, demand_cores=0.0)
+    knobs.write("be", SPREAD, "0-1")
+    _looks(host, knobs)
+    asked: list[str] = []
+    read = host.read
+
+    def counted(path: str) -> bytes:
+        asked.append(path)
+        return read(path)
+
+    host.read = counted  # type: ignore[method-assign]
+    for _ in range(IDLE_EVERY):
+        host.advance(1.0)
+        knobs.spread.sweep()
+    looks = [path for path in asked if path.endswith("/schedstat")]
+    assert len(looks) == 100 + 2 * IDLE_EVERY
+    assert knobs.spread.state["be"].threads == 102 and knobs.spread.state["be"].kept == 2
+
+
+def test_a_thread_that_moves_elsewhere_is_let_go() -> None:
+    """A process may get another class."""
+    host, knobs, threads = _fake(2, 2.0)
+    knobs.write("be", SPREAD, "0-1")
+    _looks(host, knobs)
+    assert len(host.thread_cpus(threads[0])) == 1
+    host.make_cgroup("ls")
+    cgroups = Cgroups(host, detect(host))
+    for tid in threads:
+        cgroups.write("ls", Resource.TASKS, tid)
+    knobs.spread.sweep()
+    assert [host.thread_cpus(each) for each in threads] == [{0, 1}, {0, 1}]
 
 
 def test_a_cgroup_that_has_gone_is_forgotten() -> None:
