@@ -181,7 +181,7 @@ class ArmResult(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What was run: ``slices`` of ``slice_s`` an arm, in an order drawn from ``seed``. ``rounds``
+    """Settings of a run: ``slices`` of ``slice_s`` an arm, ordered by ``seed``. ``rounds``
     is the calibrated work of one request, equal in all arms (0 in a simulation); ``kernel`` is the
     release of the kernel it ran on."""
 
