@@ -207,7 +207,6 @@ class Arms:
             found = slice_of(
                 window.arm,
                 number,
-                number // len(self._specs),
                 window.readings,
                 requests=requests_between(requests, begins, ends - TAIL_S),
                 client_s=window.client_s,

@@ -17,7 +17,6 @@ from koordlet.demo.stats import be_share_of_left, percentile
 def slice_of(
     arm: str,
     number: int,
-    round_number: int,
     readings: Sequence[Reading],
     *,
     requests: tuple[Request, ...],
@@ -33,7 +32,6 @@ def slice_of(
     return Slice(
         arm=arm,
         number=number,
-        round=round_number,
         seconds=whole.seconds,
         requests=requests,
         timeline=tuple(_sample(first.at, *pair) for pair in pairwise(readings)),
