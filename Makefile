@@ -105,6 +105,7 @@ format: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python tools/docs.py
+	$(BIN)/python tools/records.py
 
 proto: $(VENV)/.dev
 	$(BIN)/python tools/proto.py

@@ -18,7 +18,9 @@ from functools import cache
 from pathlib import Path
 
 from koordlet.admin.client import Client
+from koordlet.demo.managed import go_on, stand_still
 from koordlet.demo.process import die_with_parent
+from koordlet.demo.waits import task_times
 
 # An emulated guest on a busy machine takes most of a minute for either.
 _READY_TIMEOUT_S = 120.0
@@ -75,21 +77,16 @@ class Daemon:
         self._process.send_signal(signal.SIGHUP)
 
     def pause(self) -> None:
-        """Put back all that it has set, then stand still: its ticks would take CPU. Raises what
-        ``admin.client.Client`` raises."""
+        """Put back all that it has set, and stand still. Raises as ``stand_still``."""
         if not self._stands_still:
-            with Client(str(self.socket)) as client:
-                client.pause((), (), None, "an arm without koordlet")
-            self._process.send_signal(signal.SIGSTOP)
+            stand_still(self._process, self.socket)
             self._stands_still = True
 
     def resume(self) -> None:
         """Go on managing after ``pause``."""
         if self._stands_still:
-            self._process.send_signal(signal.SIGCONT)
             self._stands_still = False
-            with Client(str(self.socket)) as client:
-                client.resume((), ())
+            go_on(self._process, self.socket)
 
     def take_up(self, config: str) -> None:
         """Another rest of ``koordlet.toml``, in force when this returns."""
@@ -105,11 +102,7 @@ class Daemon:
     def cpu_s(self) -> float:
         """CPU used since its start. The scheduler's own account (nanoseconds), of all threads:
         user and system time in ``stat`` are only as fine as its clock ticks."""
-        total_ns = 0
-        for thread in os.listdir(f"/proc/{self.pid}/task"):
-            text = Path(f"/proc/{self.pid}/task/{thread}/schedstat").read_text()
-            total_ns += int(text.split()[0])
-        return total_ns / 1e9
+        return task_times([str(self.pid)]).ran_s
 
     def rss_bytes(self) -> int:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])

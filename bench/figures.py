@@ -54,7 +54,7 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What a bench has to say. ``slices``: all of them, for the record; ``seed``: their order's."""
+    """Result of a bench. ``slices``: all of them, for the record; ``seed``: their order's."""
 
     figures: list[Figure]
     seed: int | None = None

@@ -95,7 +95,7 @@ def _grid(bottom: int) -> Iterator[str]:
 
 
 def _row(y: int, label: str, figure: Figure, style: str, goal: float | None) -> Iterator[str]:
-    """What is beyond the scale stands at its end, with its figure."""
+    """Draw one figure; one beyond the scale stands at its end."""
     middle = y + 11
     yield f'<text x="{_LEFT - 12}" y="{middle + 4}" text-anchor="end">{escape(label)}</text>'
     if goal is not None:

@@ -104,7 +104,7 @@ def read(bench: str) -> Record:
 
 
 def records() -> dict[str, Record]:
-    """Those that there are, by bench."""
+    """Return all records, by bench."""
     return {path.stem: read(path.stem) for path in sorted(DIRECTORY.glob("*.json"))}
 
 

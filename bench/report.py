@@ -95,6 +95,16 @@ def _short(known: Mapping[str, Record]) -> str:
                     f"{record.figure(f'{pair.units} {arm} / unmanaged').value:.2f} x",
                     f"{pair.goal:.2f}: {p99.verdict}",
                 )
+        if (record := known.get("demo")) is not None:
+            p99 = record.figure("p99 managed / alone")
+            yield (
+                "the demo's service",
+                _with_interval(record.figure("p99 unmanaged / alone")),
+                f"**{p99.value:.2f}** [{p99.low:.2f}, {p99.high:.2f}]",
+                f"{100 * record.figure('node CPU utilisation').value:.0f} %",
+                "",
+                f"{p99.goal:.2f}: {p99.verdict}",
+            )
 
     return _table(head, rows())
 

@@ -8,18 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from koordlet.config.reference import reference
+from koordlet.config.sample import sample
+from koordlet.decision.part import Part
+from koordlet.hooks import HOOKS
+from koordlet.qos import STRATEGIES
+
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))  # the benches are not installed
-
-from bench.ladder import LADDERS, ladder  # noqa: E402
-from bench.recording import records  # noqa: E402
-from bench.report import PAGES_WITH_RECORDS, filled  # noqa: E402
-from koordlet.config.reference import reference  # noqa: E402
-from koordlet.config.sample import sample  # noqa: E402
-from koordlet.decision.part import Part  # noqa: E402
-from koordlet.hooks import HOOKS  # noqa: E402
-from koordlet.qos import STRATEGIES  # noqa: E402
-
 _HEAD = """\
 # Concepts
 
@@ -75,10 +70,6 @@ def main(root: Path) -> int:
     (root / "docs" / "configuration.md").write_text(reference())
     index = root / "docs" / "concepts"
     (index / "README.md").write_text(concepts(index))
-    for page in PAGES_WITH_RECORDS:
-        (root / page).write_text(filled((root / page).read_text()))
-    for name, palette in LADDERS.items():
-        (root / "docs" / "images" / name).write_text(ladder(records(), palette))
     return 0
 
 

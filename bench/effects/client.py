@@ -93,7 +93,7 @@ class Latencies:
         return self.between(at_s, float("inf"))
 
     def between(self, begins_s: float, ends_s: float) -> Latencies:
-        """Of the requests that were to be sent then."""
+        """Return the part of it whose requests were to be sent then."""
         first, last = (bisect.bisect_left(self.at_s, each) for each in (begins_s, ends_s))
         return replace(self, at_s=self.at_s[first:last], ms=self.ms[first:last])
 
@@ -164,7 +164,7 @@ class _Exchange:
         self.index, self.received, self.good = index, 0, False
 
     def take(self, load: Load, data: bytes) -> bool:
-        """Whether the reply ends with this; nothing: the service has closed the connection."""
+        """Return whether the reply ends with this; nothing: the service has closed it."""
         if self.received == 0:
             self.good = data.startswith(load.reply_begins)
         self.received += len(data)
@@ -260,7 +260,7 @@ class _Driver:
             self._drop(exchange)
 
     def _hand_on(self, exchange: _Exchange) -> None:
-        """To the request that waits longest, if one does."""
+        """Give the connection to the request that waits longest, if one does."""
         exchange.index = _IDLE
         with self._handing_on:
             if not self._waiting:
@@ -321,7 +321,7 @@ def capacity(load: Load, clients: int = 8) -> float:
 
 
 def connect(address: str, greeting: bytes = b"", greeted: bytes = b"") -> socket.socket:
-    """To ``host:port`` or to the path of a unix socket; for the rest see ``Load``. Raises
+    """Connect to ``host:port`` or the path of a unix socket; the rest as in ``Load``. Raises
     OSError."""
     if address.startswith("/"):
         connection = socket.socket(socket.AF_UNIX)

@@ -149,7 +149,7 @@ def measure(
         def program(
             space: Namespace, role: str, port: int, group: str = "", count: int = 1
         ) -> AbstractContextManager[Program]:
-            """In this group of the stage, or in none."""
+            """Place a command in this group of the stage, or in none."""
             join = partial(enter, on.cgroups, on.groups[group]) if group else None
             return _program(space, role, port, join, count)
 

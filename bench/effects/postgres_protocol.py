@@ -1,4 +1,4 @@
-"""As much of PostgreSQL's protocol as a bench speaks: simple queries of a user who needs
+"""Part of PostgreSQL's protocol that a bench speaks: simple queries of a user who needs
 no password."""
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def run(smoke: bool, say: Callable[[str], None], size: Size | None = None) -> Me
 
 
 def _limits() -> dict[str, Limit | None]:
-    """What best effort is held by in each arm; None: it stands still."""
+    """Limits of best effort in each arm; None: it stands still."""
     cpus = sorted(os.sched_getaffinity(0))
     quota = (Resource.CPU_QUOTA_US, round(_SHARE * len(cpus) * CFS_PERIOD_US))
     idle = (Resource.CPU_IDLE, 1)
@@ -131,7 +131,7 @@ def _service(on: Stage, workers: int) -> Running:
 
 
 def _delays(on: Stage, service: Running) -> Latencies:
-    """What the service has noted; it ends."""
+    """End the service and return what it has noted."""
     for pid in on.pids("ls"):
         os.kill(pid, signal.SIGTERM)
     if service.process.wait():

@@ -94,7 +94,7 @@ class Programs:
         return str(self.directory / "bin" / program)
 
     def postgres(self, program: str) -> str:
-        """Where it lies among what belongs to it. Raises NotMeasuredError."""
+        """Return its path, among what belongs to it. Raises NotMeasuredError."""
         found = list(self.directory.glob(f"postgresql/lib/postgresql/*/bin/{program}"))
         if not found:
             raise NotMeasuredError(f"{self.directory}: no {program}")
@@ -116,13 +116,13 @@ def programs() -> Programs:
 
 @cache
 def model_directory() -> Path:
-    """As ``programs``: what ``tools/fetch-model`` makes."""
+    """Make the model with ``tools/fetch-model``; raises as ``programs``."""
     _run_tool("fetch-model")
     return model_place()
 
 
 def model_place() -> Path:
-    """Where it is once it is made."""
+    """Return the directory where it is once it is made."""
     return Path(_run_tool("fetch-model", "--where").strip())
 
 
@@ -387,7 +387,7 @@ class Postgres:
 
 
 def postgres(on: Stage, group: str, *, scale: int = 10) -> Postgres:
-    """With the accounts that ``pgbench --initialize`` makes at that scale, all in memory, 15 MB for
+    """Start one with the accounts of ``pgbench --initialize`` at that scale, in memory, 15 MB for
     each; on a unix socket."""
     found = programs()
     data = on.directory / "postgres"
@@ -480,7 +480,7 @@ class WorkerThreads:
 
 
 def worker_threads(on: Stage, group: str, *, threads: int, work_ms: float) -> WorkerThreads:
-    """So many workers that share a socket; each request takes ``work_ms`` of CPU."""
+    """Start workers that share a socket; each request takes ``work_ms`` of CPU."""
     address = str(on.directory / "service.sock")
     command = (sys.executable, "-m", "koordlet.demo.ls_server", address, str(threads))
     rounds = calibrate(work_ms)

@@ -72,7 +72,7 @@ _T = TypeVar("_T")
 
 
 class Size(msgspec.Struct, frozen=True):
-    """How much is measured of each arm."""
+    """Amount that is measured of each arm."""
 
     slices: int = SLICES
     slice_s: float = SLICE_S
@@ -161,7 +161,7 @@ def in_slices(
 
 
 def slice_of(arm: str, number: int, span: Span, units: int = 0) -> Slice:
-    """Without latencies yet: see ``with_latencies``."""
+    """Return the slice without its latencies (``with_latencies``)."""
     return Slice(
         arm=arm,
         number=number,
@@ -249,7 +249,7 @@ class Holder:
             self._daemon.resume()
 
     def _stop(self) -> None:
-        """What forks meanwhile is stopped too."""
+        """Stop all of it, also what forks meanwhile."""
         stopped: set[int] = set()
         for _ in range(_ROUNDS_TO_STOP):
             fresh = set(self._on.pids(self._be)) - stopped
@@ -313,7 +313,7 @@ def mean_value(slices: Sequence[S], arm: str, value: Callable[[S], float]) -> In
 
 
 def off_percent(found: Interval, wanted: float) -> Interval:
-    """How far a value is from what it should be, in percent of that."""
+    """Return how far a value is from what it should be, in percent of that."""
 
     def off(value: float) -> float:
         return 100 * abs(value - wanted) / wanted
@@ -329,7 +329,7 @@ def waited_ms_per_s(each: ArmSlice) -> float:
 
 
 def waits_figures(slices: Sequence[ArmSlice], arms: Sequence[str]) -> list[Figure]:
-    """How long the service's tasks waited in each arm, and behind whom where that is known."""
+    """Return how long the service's tasks waited in each arm, and behind whom where known."""
     found = []
     for arm in arms:
         figure = mean_value(slices, arm, waited_ms_per_s)

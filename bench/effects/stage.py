@@ -124,7 +124,7 @@ class Stage:
             return [int(line) for line in file]
 
     def meter(self) -> Meter:
-        """Of its groups, by their names, and of the node."""
+        """Return a meter of its groups, by their names, and of the node."""
         return Meter(LinuxHost(), self.cgroups, self.groups, _TICKS_PER_S)
 
     def check(self) -> None:

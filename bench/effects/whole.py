@@ -257,4 +257,4 @@ PAIRS = {
         "4 workers, 1 ms, beside spinners", _threads(4, 1.0), _spinners, _SPUN, _CORES * 2 / 3, 1.10
     ),
 }
-"""By the name of the bench. Services are not pinned to CPUs, as most are not."""
+"""Pairs by the name of their bench. Services are not pinned to CPUs, as most are not."""

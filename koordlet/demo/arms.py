@@ -34,7 +34,7 @@ Progress = Callable[[ArmSpec, float, float], None]
 
 @dataclass(frozen=True)
 class _Window:
-    """What was read in one slice. ``begins``, ``ends``: CLOCK_MONOTONIC of its first and last
+    """Readings of one slice. ``begins``, ``ends``: CLOCK_MONOTONIC of its first and last
     reading; ``work``: blocks hashed and MiB moved by BE."""
 
     arm: str
@@ -60,9 +60,10 @@ class Arms:
         self._workloads: Workloads | None = None
         self._daemon: ManagedDaemon | None = None
         self._waits: WaitMeter | None = None
+        self.why_no_matrix = ""
 
     def run(self, progress: Progress) -> tuple[ArmResult, ...]:
-        """From empty groups to empty groups. Raises ArmFailedError."""
+        """Run all slices, from empty groups to empty groups. Raises ArmFailedError."""
         progress(self._specs[0], 0.0, self.seconds)
         try:
             return self._run(progress)
@@ -71,7 +72,7 @@ class Arms:
 
     @property
     def seconds(self) -> float:
-        """From the first slice to the last one."""
+        """Time from the first slice to the end of the last one."""
         return self._settings.slice_s * self._settings.slices * len(self._specs)
 
     def stop(self) -> None:
@@ -100,6 +101,7 @@ class Arms:
             workloads.start("best_effort", stage.BE, *work)
         workloads.wait_for_socket(service)
         self._waits = WaitMeter(self._cgroups, stage.LS, stage.BE)
+        self.why_no_matrix = self._waits.why_no_matrix
         if any(spec.managed for spec in self._specs):
             self._daemon = ManagedDaemon(directory / "daemon")
             self._daemon.start()
@@ -166,8 +168,10 @@ class Arms:
         waits, client_s = self._waits.read(), task_times([str(client)]).ran_s
         work = list(counters)
         readings = [self._meter.read()]
-        while (left := ends - time.monotonic()) > SAMPLE_S / 2:
-            self._wait_until(time.monotonic() + min(SAMPLE_S, left), spec, start, progress)
+        # At least one: on a busy machine an arm may be entered when its slice is nearly over.
+        while (left := ends - time.monotonic()) > SAMPLE_S / 2 or len(readings) == 1:
+            wait_s = max(min(SAMPLE_S, left), SAMPLE_S / 2)
+            self._wait_until(time.monotonic() + wait_s, spec, start, progress)
             readings.append(self._meter.read())
         done = [now - before for now, before in zip(counters, work, strict=True)]
         return _Window(
@@ -181,7 +185,7 @@ class Arms:
         )
 
     def _wait_until(self, moment: float, spec: ArmSpec, start: float, progress: Progress) -> None:
-        """CLOCK_MONOTONIC seconds."""
+        """Wait; ``moment`` is in seconds of CLOCK_MONOTONIC. Raises ArmFailedError."""
         while (left := moment - time.monotonic()) > 0:
             time.sleep(min(left, SAMPLE_S))
             progress(spec, max(0.0, time.monotonic() - start), self.seconds)
@@ -203,7 +207,6 @@ class Arms:
             found = slice_of(
                 window.arm,
                 number,
-                number // len(self._specs),
                 window.readings,
                 requests=requests_between(requests, begins, ends - TAIL_S),
                 client_s=window.client_s,

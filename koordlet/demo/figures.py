@@ -1,4 +1,4 @@
-"""What was seen in the slices of an arm, and the figures that follow. Pure."""
+"""Figures of an arm, from what was seen in its slices. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from koordlet.demo.stats import be_share_of_left, percentile
 def slice_of(
     arm: str,
     number: int,
-    round_number: int,
     readings: Sequence[Reading],
     *,
     requests: tuple[Request, ...],
@@ -33,7 +32,6 @@ def slice_of(
     return Slice(
         arm=arm,
         number=number,
-        round=round_number,
         seconds=whole.seconds,
         requests=requests,
         timeline=tuple(_sample(first.at, *pair) for pair in pairwise(readings)),
@@ -58,7 +56,7 @@ def _sample(start: float, before: Reading, after: Reading) -> Sample:
 def requests_between(
     requests: Iterable[Request], begins: float, ends: float
 ) -> tuple[Request, ...]:
-    """Those that were to be sent within, with ``t`` from ``begins``."""
+    """Return those that were to be sent within, with ``t`` from ``begins``."""
     return tuple(
         Request(each.t - begins, each.latency_ms) for each in requests if begins <= each.t < ends
     )
@@ -132,7 +130,7 @@ def _one_after_the_other(
 def moments_in(
     moments: Iterable[Moment], windows: Sequence[tuple[float, float]]
 ) -> tuple[Moment, ...]:
-    """Those within slices, with ``t`` in s of the slices one after the other. ``windows``: begin
+    """Return those within slices, ``t`` in s of the slices one after the other. ``windows``: begin
     and end of what was measured in each, in the same seconds as the moments' ``t``. What was
     decided in the dropped beginning of a slice stands at its begin, and before the first one at a
     negative ``t``; what happened between slices of the arm is left out."""

@@ -27,7 +27,7 @@ Originals = tuple[tuple[Resource, Value], ...]
 
 
 def apply(cgroups: Cgroups, spec: ArmSpec, cpus: frozenset[int]) -> Originals:
-    """What was there before. Raises ArmFailedError where the kernel lacks one of them."""
+    """Return what was there before. Raises ArmFailedError where the kernel lacks one of them."""
     before: list[tuple[Resource, Value]] = []
     for resource, value in settings(spec, cpus):
         try:

@@ -114,25 +114,22 @@ class ManagedDaemon:
         ArmFailedError."""
         if self._process is None or self._stands_still:
             return
-        with self._asking() as client:
-            client.pause((), (), None, "an arm without koordlet")
-        self._process.send_signal(signal.SIGSTOP)
+        with self._asking():
+            stand_still(self._process, self._run / "koordlet.sock")
         self._stands_still = True
 
     def resume(self) -> None:
         """Go on managing after ``pause``. Raises ArmFailedError."""
         if self._process is None or not self._stands_still:
             return
-        self._process.send_signal(signal.SIGCONT)
         self._stands_still = False
-        with self._asking() as client:
-            client.resume((), ())
+        with self._asking():
+            go_on(self._process, self._run / "koordlet.sock")
 
     @contextmanager
-    def _asking(self) -> Iterator[Client]:
+    def _asking(self) -> Iterator[None]:
         try:
-            with Client(str(self._run / "koordlet.sock")) as client:
-                yield client
+            yield
         except (NotReachableError, DeniedError, RefusedError) as error:
             raise ArmFailedError(
                 f"koordlet run does not answer: {error}; {self._tail()}"
@@ -167,6 +164,21 @@ class ManagedDaemon:
     def _tail(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines()
         return " | ".join(lines[-5:]) or "it printed nothing"
+
+
+def stand_still(process: subprocess.Popen[bytes], socket_file: Path) -> None:
+    """Make a daemon put back all that it has set, then stop it: its ticks would take CPU. Raises
+    what ``admin.client.Client`` raises."""
+    with Client(str(socket_file)) as client:
+        client.pause((), (), None, "an arm without koordlet")
+    process.send_signal(signal.SIGSTOP)
+
+
+def go_on(process: subprocess.Popen[bytes], socket_file: Path) -> None:
+    """Let it manage again. Raises what ``admin.client.Client`` raises."""
+    process.send_signal(signal.SIGCONT)
+    with Client(str(socket_file)) as client:
+        client.resume((), ())
 
 
 def write_config(file: Path, state: Path, run: Path) -> None:

@@ -48,7 +48,7 @@ class Used:
 
     @property
     def other_cores(self) -> float:
-        """Outside of the groups: clients, the daemon, and whatever else runs on the machine."""
+        """Use outside of the groups: clients, the daemon, and whatever else runs."""
         return max(0.0, self.node_cores - sum(self.cores.values()))
 
 

@@ -121,15 +121,14 @@ class Waits(msgspec.Struct, frozen=True):
 class Slice(msgspec.Struct, frozen=True):
     """One arm for some seconds, without the dropped beginning.
 
-    ``number``: in the order in which they ran, from 0; ``round``: each has every arm once, with the
-    same arrivals. CPU in cores, ``*_ratio`` 0 to 1. ``other_cores`` is the rest of the node,
+    ``number``: in the order in which they ran, from 0; a round has every arm once, with the same
+    arrivals. CPU in cores, ``*_ratio`` 0 to 1. ``other_cores`` is the rest of the node,
     koordlet included. ``waits``: of the service's tasks meanwhile, None in a simulation.
     ``be_blocks`` (64 KiB hashed each) and ``be_moved_mib`` are None where no work was really done.
     """
 
     arm: str
     number: int
-    round: int
     seconds: float
     requests: tuple[Request, ...]
     timeline: tuple[Sample, ...]
@@ -181,7 +180,7 @@ class ArmResult(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What was run: ``slices`` of ``slice_s`` an arm, in an order drawn from ``seed``. ``rounds``
+    """Settings of a run: ``slices`` of ``slice_s`` an arm, ordered by ``seed``. ``rounds``
     is the calibrated work of one request, equal in all arms (0 in a simulation); ``kernel`` is the
     release of the kernel it ran on."""
 

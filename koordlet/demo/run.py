@@ -11,7 +11,7 @@ from pathlib import Path
 from koordlet.demo.arms import Arms, Progress
 from koordlet.demo.ls_server import calibrate
 from koordlet.demo.managed import ManagedDaemon
-from koordlet.demo.meter import Meter
+from koordlet.demo.meter import Meter, used
 from koordlet.demo.model import DemoResult
 from koordlet.demo.plan import Wish, plan, service_ms
 from koordlet.demo.process import interruptible
@@ -20,13 +20,10 @@ from koordlet.demo.workdir import DIRECTORY, Workdir
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.linux import LinuxHost
-from koordlet.kernel.parse import proc_stat
 from koordlet.kernel.probe.scratch import scratch
 
 BUSY_SHARE = 0.10
 _LOOK_S = 1.0
-_PROC_STAT = "/proc/stat"
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 Announce = Callable[[str], None]
 
@@ -53,7 +50,9 @@ def run_demo(
         try:
             _clean_up_after_a_killed_run(workdir, stage, announce)
             cpus = len(os.sched_getaffinity(0))
-            if busy := disturbing(used_by_others(cpus)):
+            ticks_per_s = os.sysconf("SC_CLK_TCK")
+            node = Meter(host, cgroups, {}, ticks_per_s)
+            if busy := disturbing(used_by_others(node) / cpus):
                 announce(busy)
             settings = plan(
                 wish,
@@ -63,9 +62,12 @@ def run_demo(
                 rounds=calibrate(service_ms(cpus)),
                 simulated=False,
             )
-            meter = Meter(host, cgroups, {LS: LS, BE: BE}, os.sysconf("SC_CLK_TCK"))
+            meter = Meter(host, cgroups, {LS: LS, BE: BE}, ticks_per_s)
             runner = Arms(meter, cgroups, stage, workdir.fresh(), settings)
-            return DemoResult(settings, runner.run(progress))
+            results = runner.run(progress)
+            if runner.why_no_matrix:
+                announce(f"behind whom the service waits is not known: {runner.why_no_matrix}")
+            return DemoResult(settings, results)
         finally:
             if runner is not None:
                 runner.stop()
@@ -76,21 +78,15 @@ def run_demo(
             workdir.release()
 
 
-def used_by_others(cpus: int) -> float:
-    """Share of the CPUs that is in use before anything of the demo runs."""
-
-    before_s, begins = _node_s(), time.monotonic()
+def used_by_others(node: Meter) -> float:
+    """Cores in use before anything of the demo runs."""
+    before = node.read()
     time.sleep(_LOOK_S)
-    return (_node_s() - before_s) / (time.monotonic() - begins) / cpus
-
-
-def _node_s() -> float:
-    with open(_PROC_STAT, "rb") as file:
-        return proc_stat(file.read(), _PROC_STAT).node / _TICKS_PER_S
+    return used(before, node.read()).node_cores
 
 
 def disturbing(share: float) -> str:
-    """What a machine that is busy before the demo means for it; empty for a calm one."""
+    """Warning for a machine that is busy before the demo; empty for a calm one."""
     if share < BUSY_SHARE:
         return ""
     return (

@@ -95,7 +95,6 @@ def _arm(
         slice_of(
             spec.name,
             slice_number,
-            slice_number,
             each,
             requests=requests_between(
                 requests, slice_number * measured_s, (slice_number + 1) * measured_s

@@ -1,4 +1,4 @@
-"""How long the tasks of a service waited for a CPU, and behind whom.
+"""Waits of a service's tasks for a CPU, and behind whom.
 
 It has a tenth of the noise that latencies have, and says what is left to gain.
 """
@@ -15,6 +15,7 @@ from koordlet.decision.resource import Resource
 from koordlet.demo.model import Behind, Waits
 from koordlet.kernel.bpf.run_queue import BpfRunQueue
 from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
+from koordlet.kernel.parse import schedstat
 
 _S_PER_NS, _MS_PER_NS = 1e-9, 1e-6
 _PROC = Path("/proc")
@@ -25,8 +26,8 @@ class WaitMeter:
     kernel."""
 
     def __init__(self, cgroups: Cgroups, ls: str, be: str) -> None:
-        """``ls``, ``be``: cgroups that exist. ``why_no_matrix``: empty where it is known behind
-        whom the service waits."""
+        """Take cgroups that exist. ``why_no_matrix``: why it is not known behind whom the service
+        waits; empty where it is."""
         self._directories = [Path(path) for path in cgroups.directories(ls)[:1]]
         self.why_no_matrix = ""
         self._queue: BpfRunQueue | None = None
@@ -65,25 +66,25 @@ class WaitMeter:
 
 
 def _ids(cgroups: Cgroups, cgroup: str) -> frozenset[int]:
-    """What the kernel calls the cgroup and those below it: the numbers of their directories."""
+    """Numbers by which the kernel calls the cgroup and those below it."""
     top = os.path.dirname(cgroups.path(cgroup, Resource.CPU_SHARES))
     return frozenset(os.stat(path).st_ino for path, _, _ in os.walk(top))
 
 
 class TaskTimes(NamedTuple):
-    """Of all threads of some processes that run now."""
+    """Sums over all threads of some processes that run now."""
 
     ran_s: float
     waited_ms: float
 
 
 def task_times(pids: Iterable[str]) -> TaskTimes:
-    """First and second number of ``schedstat`` (Documentation/scheduler/sched-stats)."""
+    """Return the sums of all threads; those that end meanwhile are left out."""
     ran_ns = waited_ns = 0
     for pid in pids:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             for task in (_PROC / pid / "task").iterdir():
                 with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                    ran, waited, _ = (task / "schedstat").read_text().split()
-                    ran_ns, waited_ns = ran_ns + int(ran), waited_ns + int(waited)
+                    times = schedstat((task / "schedstat").read_bytes())
+                    ran_ns, waited_ns = ran_ns + times.ran_ns, waited_ns + times.waited_ns
     return TaskTimes(ran_ns * _S_PER_NS, waited_ns * _MS_PER_NS)

@@ -172,7 +172,7 @@ class Host(Protocol):
         ...
 
     def set_thread_cpus(self, thread: int, cpus: CPUSet) -> None:
-        """Those of ``cpus`` that its cpuset allows. Raises OSError: ESRCH, EINVAL where none is."""
+        """Let it run on those of ``cpus`` that its cpuset allows. Raises OSError: ESRCH, EINVAL."""
         ...
 
     def signal(

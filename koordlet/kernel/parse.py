@@ -107,6 +107,22 @@ def cpu_usage_ns(data: bytes, path: str = "") -> int:
     return flat_keyed(data, (b"usage_usec",), path)[0] * 1000
 
 
+class RunTimes(NamedTuple):
+    """Time of one thread, since it was made."""
+
+    ran_ns: int
+    waited_ns: int
+    """Ready to run, on a run queue."""
+
+
+def schedstat(data: bytes, path: str = "") -> RunTimes:
+    """``/proc/PID/schedstat`` (Linux ``Documentation/scheduler/sched-stats``)."""
+    words = data.split()
+    if len(words) < 2:
+        raise ParseError(path, 1, "not the three numbers of schedstat")
+    return RunTimes(_number(words[0], path, 1), _number(words[1], path, 1))
+
+
 class MemoryStat(NamedTuple):
     """Hierarchical figures in bytes. ``cache_bytes`` is file on v2, ``rss_bytes`` anon."""
 

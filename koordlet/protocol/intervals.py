@@ -32,7 +32,7 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class Verdict(enum.StrEnum):
-    """Whether a goal is reached by the whole interval, by none of it, or by a part of it."""
+    """Judgement of a goal: reached by the whole interval, by none of it, or by a part of it."""
 
     REACHED = "reached"
     MISSED = "missed"
@@ -44,7 +44,7 @@ Estimate = Callable[[Sequence[int]], float]
 
 
 def verdict(figure: Interval, goal: float, *, at_most: bool = True) -> Verdict:
-    """What the interval says about ``goal``, an upper limit or else a lower one."""
+    """Judge ``goal``, an upper limit or else a lower one, by the interval."""
     if figure.low is None or figure.high is None:
         return Verdict.UNDECIDED
     low, high = (figure.low, figure.high) if at_most else (-figure.high, -figure.low)

@@ -82,7 +82,7 @@ def test_a_pause_says_who_and_why_and_names_what_is_not_back(make_world: MakeWor
     )
     assert "until" in paused
     (restored,) = about(logs, "restored")
-    assert (restored["restored"], restored["failed"]) == (2, 1)
+    assert (restored["restored"], restored["failed"]) == (3, 1)
     (left,) = about(logs, "not put back")
     assert left["file"].endswith("/batch/cpu.cfs_quota_us") and "EIO" in left["error"]
     (resumed,) = about(logs, "resumed")

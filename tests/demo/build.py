@@ -69,7 +69,7 @@ def each_slice(arm: str, number: int, slow: float = 1.0, **fields: Any) -> Slice
         "be_blocks": 1600,
         "be_moved_mib": 1000,
     }
-    return Slice(arm=arm, number=number, round=number, **(values | fields))
+    return Slice(arm=arm, number=number, **(values | fields))
 
 
 def result(

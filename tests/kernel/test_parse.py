@@ -188,3 +188,10 @@ def test_any_bytes_parse_or_raise_parse_error(
             parser(text, "file")
         except ParseError as error:
             assert error.path == "file" and error.line_no >= 0
+
+
+def test_times_of_a_thread() -> None:
+    assert parse.schedstat(b"1500 2500 7\n") == (1500, 2500)
+    for bad in (b"", b"1500\n", b"a b c\n"):
+        with pytest.raises(parse.ParseError):
+            parse.schedstat(bad, "/proc/1/schedstat")

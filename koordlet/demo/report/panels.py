@@ -19,7 +19,7 @@ CPU = "CPU in cores"
 
 
 def shown(demo: DemoResult) -> list[ArmResult]:
-    """In the order of ``ARMS``."""
+    """Return results in the order of ``ARMS``."""
     return [result for name in ARMS if (result := of_arm(demo, name)) is not None]
 
 

@@ -20,18 +20,21 @@ from koordlet.decision.resource import Resource, Value
 from koordlet.kernel.background import Pause, no_pause
 from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
 from koordlet.kernel.host import Host
+from koordlet.kernel.parse import schedstat
 from koordlet.kernel.proc.files import start_ticks
 from koordlet.kernel.proc.members import ids_within, vanished
 from koordlet.kernel.proc.places import IDLE, Thread, parents_of_many, places
 from koordlet.protocol.cpuset import CPUSet, format_cpulist, parse_cpulist
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_EVERYWHERE = frozenset(range(max(os.cpu_count() or 1, 1024)))
+"""Every CPU, and more: the kernel takes those that the cpuset allows, also when that changes."""
 _LEAST_SPAN_S = 0.2
 """The kernel brings the time of a running thread up to date at its clock ticks."""
 MOST_THREADS = 1000
 """Threads of one cgroup that are looked at; a look costs some 13 us for each."""
 MOST_EACH_TIME, IDLE_EVERY = 64, 5
-"""Where there are more, those that rest are looked at each fifth time."""
+"""Threads above which those that rest are looked at each fifth time."""
 
 
 class _Looked(NamedTuple):
@@ -61,9 +64,8 @@ class _Spread:
 
 @dataclass(frozen=True)
 class SpreadState:
-    """What became of one cgroup: ``kept`` of ``threads`` are kept on one CPU each."""
+    """Outcome of the last look at one cgroup: ``kept`` of ``threads`` are kept on one CPU each."""
 
-    cpus: CPUSet
     threads: int
     kept: int
     too_many: int
@@ -73,15 +75,13 @@ class SpreadState:
 class CpuSpread:
     """A backend of ``Knobs``."""
 
-    resource = Resource.CPU_SPREAD
-
     def __init__(self, host: Host, cgroups: Cgroups, proc_root: str) -> None:
         self._host = host
         self._cgroups = cgroups
         self._proc_root = proc_root
         self._spread: dict[str, _Spread] = {}
         self.state: Mapping[str, SpreadState] = {}
-        """By cgroup, as of the last look."""
+        """Outcomes of the last look, by cgroup."""
 
     def path(self, cgroup: str, resource: Resource) -> str:
         return f"{resource} of {self._cgroups.path(cgroup, Resource.TASKS)}"
@@ -96,7 +96,7 @@ class CpuSpread:
         return str(wanted) == str(found)
 
     def read(self, cgroup: str, resource: Resource) -> Value:
-        self._cgroups.read_raw(cgroup, Resource.TASKS)  # raises where there is none
+        self._cgroups.id(cgroup, Resource.TASKS)  # raises where there is none
         known = self._spread.get(cgroup)
         return format_cpulist(known.cpus) if known is not None else ""
 
@@ -106,7 +106,7 @@ class CpuSpread:
     def write(self, cgroup: str, resource: Resource, value: Value) -> None:
         """Lets all go at once; threads are kept from the next ``sweep`` on."""
         text = _checked(value)
-        self._cgroups.read_raw(cgroup, Resource.TASKS)
+        self._cgroups.id(cgroup, Resource.TASKS)
         if text:
             self._spread.setdefault(cgroup, _Spread(frozenset())).cpus = parse_cpulist(text)
         elif (known := self._spread.pop(cgroup, None)) is not None:
@@ -130,7 +130,7 @@ class CpuSpread:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether any cgroup is to be spread, or was at the last look."""
+        """Return whether any cgroup is to be spread, or was at the last look."""
         return bool(self._spread or self.state)
 
     def sweep(self, pause: Pause = no_pause) -> None:
@@ -139,13 +139,12 @@ class CpuSpread:
         for cgroup, known in list(self._spread.items()):
             try:
                 self._look(cgroup, known, pause)
-            except (OSError, Unsupported):  # gone, or just going
+            except (OSError, Unsupported) as error:
+                known.refused = str(error)
                 if not self._cgroups.exists(cgroup):
                     self._spread.pop(cgroup, None)
         self.state = {
-            cgroup: SpreadState(
-                each.cpus, len(each.looked), len(each.ours), each.too_many, each.refused
-            )
+            cgroup: SpreadState(len(each.looked), len(each.ours), each.too_many, each.refused)
             for cgroup, each in list(self._spread.items())
         }
 
@@ -174,7 +173,7 @@ class CpuSpread:
         known.refused = ""
         found = places(threads, known.cpus)
         for each, cpu in found.items():
-            refused = self._set(each, self._everywhere() if cpu is None else frozenset({cpu}))
+            refused = self._set(each, _EVERYWHERE if cpu is None else frozenset({cpu}))
             if cpu is None:
                 known.ours.pop(each, None)
             elif not refused:
@@ -195,7 +194,7 @@ class CpuSpread:
             except OSError:
                 continue
             if held == {cpu}:
-                self._set(each, self._everywhere())
+                self._set(each, _EVERYWHERE)
 
     def _thread(
         self, each: int, known: _Spread, now_s: float, looked: dict[int, _Looked]
@@ -229,8 +228,8 @@ class CpuSpread:
 
     def _spent_s(self, each: int) -> float:
         """Seconds that it has run, and waited to run (``schedstat``)."""
-        data = self._host.read(f"{self._proc_root}/{each}/schedstat").split()
-        return (int(data[0]) + int(data[1])) / 1e9
+        path = f"{self._proc_root}/{each}/schedstat"
+        return sum(schedstat(self._host.read(path), path)) / 1e9
 
     def _threads(self, cgroup: str) -> list[int]:
         # 0 stands for a thread of another PID namespace.
@@ -267,13 +266,8 @@ class CpuSpread:
     def _free(self, known: _Spread) -> None:
         """Let those that we keep run where they like."""
         for each in list(known.ours):
-            self._set(each, self._everywhere())
+            self._set(each, _EVERYWHERE)
             known.ours.pop(each, None)
-
-    def _everywhere(self) -> CPUSet:
-        """More CPUs than any machine has: the kernel takes those that the cpuset allows, also when
-        that changes."""
-        return frozenset(range(max(os.cpu_count() or 1, 1024)))
 
     def _set(self, each: int, cpus: CPUSet) -> str:
         """Why it could not be; empty where it could, or has ended."""
@@ -286,7 +280,7 @@ class CpuSpread:
 
 
 def _rests(each: int, before: _Looked, known: _Spread) -> bool:
-    """Whether a thread rested at the last look, is nowhere kept, and has its turn another time."""
+    """Return whether a thread rested at the last look, is not kept, and has its turn later."""
     is_idle = before.demand <= IDLE and each not in known.ours
     return is_idle and each % IDLE_EVERY != known.turn % IDLE_EVERY
 
