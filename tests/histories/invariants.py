@@ -62,6 +62,8 @@ class Watch:
         """Path and text of what was refused -> when, by the clock of the daemon."""
         self._seen = 0
         self._pokes: dict[str, float] = {}
+        self._gone: set[tuple[str, Resource]] = set()
+        self._gone_before: set[tuple[str, Resource]] = set()
         self.trace: Callable[[str], None] = lambda text: None
         self._acting = False
         self.last_writes: deque[tuple[str, bytes]] = deque(maxlen=20)
@@ -179,9 +181,12 @@ class Watch:
                 daemon.wants.check(self._need_not_hold)
 
     def _need_not_hold(self, file: tuple[str, Resource], path: str) -> bool:
-        """What was refused is told, and waits; nor is a second writer fought. ``cpu.idle`` locks
-        the shares. A monitor group goes with the control group around it."""
+        """What was refused is told, and waits; nor is a second writer fought. Where a cgroup has
+        gone, another one of its name has its turn later. ``cpu.idle`` locks the shares. A monitor
+        group goes with the control group around it."""
         machine = self.history.machine
+        if file in self._gone and file not in self._gone_before:
+            return True
         control = f"/sys/fs/resctrl/{control_group(file[0])}"
         if file[1] is Resource.RESCTRL_MONITOR_GROUP and not machine.real.exists(control):
             return True
@@ -196,6 +201,8 @@ class Watch:
 
     def _outcomes(self) -> None:
         daemon = self.history.daemon
+        gone = [each for each, _ in daemon.outcomes if each.result is Result.GONE]
+        self._gone_before, self._gone = self._gone, {(e.cgroup, e.resource) for e in gone}
         for outcome, was_troubled in daemon.outcomes:
             kind = "traffic" if outcome.resource.startswith("net.") else "outcome"
             self.count(f"{kind} {outcome.result}")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
+from typing import NamedTuple
 
 from koordlet.decision.names import shown
 from koordlet.decision.resource import Resource, Value
@@ -63,6 +64,13 @@ def check_path(cgroup: str) -> None:
             f"cgroup path {cgroup!r}: must be relative to the hierarchy root, without '..', "
             "empty parts or NUL"
         )
+
+
+class Place(NamedTuple):
+    """The directory of a cgroup, and its id. Each hierarchy counts its ids for itself."""
+
+    directory: str
+    id: int
 
 
 class Cgroups:
@@ -201,7 +209,13 @@ class Cgroups:
 
     def id(self, cgroup: str, resource: Resource) -> int:
         """The cgroup id in the hierarchy that holds ``resource``."""
-        return self._host.inode(self.directory(cgroup, resource))
+        return self.place(cgroup, resource).id
+
+    def place(self, cgroup: str, resource: Resource) -> Place:
+        """Which cgroup it is: another one of the same name has another place. Raises like
+        ``path``, and OSError where there is none."""
+        directory = self.directory(cgroup, resource)
+        return Place(directory, self._host.inode(directory))
 
     def has_lost(self, cgroup: str, resource: Resource) -> bool:
         """Whether what the file held is gone for good: the cgroup was removed, or its v2 parent has

@@ -22,7 +22,7 @@ from contextlib import suppress
 from koordlet.decision.cgroups import parent
 from koordlet.decision.cookies import Clear, Create, Observed, ShareCookie, Step, steps
 from koordlet.decision.resource import Resource, Value
-from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
+from koordlet.kernel.cgroup.cgroups import Cgroups, Place, Unsupported
 from koordlet.kernel.host import Host
 from koordlet.kernel.proc.members import MOST_BELOW, ids_below, ids_in, vanished
 from koordlet.kernel.syscalls import (
@@ -70,8 +70,8 @@ class CoreSched:
         self._own = os.getpid()
         self._groups: dict[str, str] = {}
         """Cgroup -> group."""
-        self._inodes: dict[str, int] = {}
-        """The same cgroups -> which one it was: one made anew has no group. 0: it could not be
+        self._places: dict[str, Place | None] = {}
+        """The same cgroups -> which one it was: one made anew has no group. None: it could not be
         looked at yet."""
         self._cookies: dict[str, int] = {}
         """Group -> the cookie that its processes were last seen to hold."""
@@ -197,9 +197,9 @@ class CoreSched:
     def _join(self, cgroup: str, group: str) -> None:
         self._groups[cgroup] = group
         try:
-            self._inodes[cgroup] = self._cgroups.id(cgroup, self.listed_in)
+            self._places[cgroup] = self._cgroups.place(cgroup, self.listed_in)
         except (OSError, Unsupported):
-            self._inodes[cgroup] = 0
+            self._places[cgroup] = None
             self._leave_if_gone(cgroup)
 
     def _leave_if_gone(self, cgroup: str) -> None:
@@ -209,7 +209,7 @@ class CoreSched:
 
     def _leave(self, cgroup: str) -> None:
         self._groups.pop(cgroup, None)
-        self._inodes.pop(cgroup, None)
+        self._places.pop(cgroup, None)
 
     def _own_group(self, cgroup: str) -> str:
         """``""``: none, or that of a cgroup that was there before."""
@@ -217,11 +217,11 @@ class CoreSched:
         if not group:
             return ""
         try:
-            inode = self._cgroups.id(cgroup, self.listed_in)
+            place = self._cgroups.place(cgroup, self.listed_in)
         except (OSError, Unsupported):
             return ""
-        known = self._inodes[cgroup] = self._inodes[cgroup] or inode
-        return group if known == inode else ""
+        known = self._places[cgroup] = self._places[cgroup] or place
+        return group if known == place else ""
 
     def _around(self, cgroup: str) -> str:
         """The group of the nearest cgroup above that has one."""

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from koordlet.decision.resource import Resource, Value
 from koordlet.kernel.background import Pause, no_pause
-from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
+from koordlet.kernel.cgroup.cgroups import Cgroups, Place, Unsupported
 from koordlet.kernel.host import Host
 from koordlet.kernel.parse import schedstat
 from koordlet.kernel.proc.files import start_ticks
@@ -47,12 +47,14 @@ class _Looked(NamedTuple):
 
 @dataclass
 class _Spread:
-    """One cgroup. ``ours``: thread -> the CPU on which we keep it. ``parents``: process -> its
+    """One cgroup. ``place``: which of those that have had its name; None where it could not be
+    looked at yet. ``ours``: thread -> the CPU on which we keep it. ``parents``: process -> its
     parent. ``too_many``: threads that there were, where that was too many. ``refused``: what the
     kernel said at the last look. ``ended``: it is not to be spread any more, which a look in
     another thread may not know yet. ``turn``: number of the look."""
 
     cpus: CPUSet
+    place: Place | None
     ours: dict[int, int] = field(default_factory=dict)
     looked: dict[int, _Looked] = field(default_factory=dict)
     parents: dict[int, int] = field(default_factory=dict)
@@ -96,8 +98,7 @@ class CpuSpread:
         return str(wanted) == str(found)
 
     def read(self, cgroup: str, resource: Resource) -> Value:
-        self._cgroups.id(cgroup, Resource.TASKS)  # raises where there is none
-        known = self._spread.get(cgroup)
+        known = self._known(cgroup)
         return format_cpulist(known.cpus) if known is not None else ""
 
     def read_raw(self, cgroup: str, resource: Resource) -> bytes:
@@ -106,12 +107,17 @@ class CpuSpread:
     def write(self, cgroup: str, resource: Resource, value: Value) -> None:
         """Lets all go at once; threads are kept from the next ``sweep`` on."""
         text = _checked(value)
-        self._cgroups.id(cgroup, Resource.TASKS)
-        if text:
-            self._spread.setdefault(cgroup, _Spread(frozenset())).cpus = parse_cpulist(text)
-        elif (known := self._spread.pop(cgroup, None)) is not None:
-            known.ended = True
-            self._free(known)
+        known = self._known(cgroup)
+        if text and known is not None:
+            known.cpus = parse_cpulist(text)
+        elif text:
+            place = self._cgroups.place(cgroup, Resource.TASKS)
+            self._spread[cgroup] = _Spread(parse_cpulist(text), place)
+        else:
+            self._spread.pop(cgroup, None)
+            if known is not None:
+                known.ended = True
+                self._free(known)
 
     def write_raw(self, cgroup: str, resource: Resource, data: bytes) -> None:
         self.write(cgroup, resource, data.decode())
@@ -124,9 +130,10 @@ class CpuSpread:
         thread of theirs that is kept on one CPU counts as kept by us."""
         for cgroup, values in written.items():
             lists = [text for text in values if text]
-            if lists and cgroup not in self._spread:
+            known, place = self._spread.get(cgroup), self._place_or_none(cgroup)
+            if lists and (known is None or known.place != place):
                 cpus = parse_cpulist(lists[-1])
-                self._spread[cgroup] = _Spread(cpus, ours=self._single(cgroup, cpus))
+                self._spread[cgroup] = _Spread(cpus, place, ours=self._single(cgroup, cpus))
 
     @property
     def is_wanted(self) -> bool:
@@ -141,14 +148,30 @@ class CpuSpread:
                 self._look(cgroup, known, pause)
             except (OSError, Unsupported) as error:
                 known.refused = str(error)
-                if not self._cgroups.exists(cgroup):
-                    self._spread.pop(cgroup, None)
+            if self._place_or_none(cgroup) != known.place and self._spread.get(cgroup) is known:
+                self._spread.pop(cgroup, None)
         self.state = {
             cgroup: SpreadState(len(each.looked), len(each.ours), each.too_many, each.refused)
             for cgroup, each in list(self._spread.items())
         }
 
+    def _known(self, cgroup: str) -> _Spread | None:
+        """None where another cgroup has its name now: its threads went with it. Raises OSError and
+        Unsupported where there is none."""
+        place = self._cgroups.place(cgroup, Resource.TASKS)
+        known = self._spread.get(cgroup)
+        if known is not None and known.place is None:
+            known.place = place
+        return known if known is not None and known.place == place else None
+
+    def _place_or_none(self, cgroup: str) -> Place | None:
+        with suppress(OSError, Unsupported):
+            return self._cgroups.place(cgroup, Resource.TASKS)
+        return None
+
     def _look(self, cgroup: str, known: _Spread, pause: Pause) -> None:
+        if self._known(cgroup) is not known:
+            return
         ids = self._threads(cgroup)
         known.too_many = len(ids) if len(ids) > MOST_THREADS else 0
         if known.too_many:

@@ -198,6 +198,35 @@ def test_a_cgroup_that_has_gone_is_forgotten() -> None:
     assert knobs.spread.state == {}
 
 
+def test_another_cgroup_of_the_name_is_not_kept_yet() -> None:
+    host, knobs, threads = _fake(2, 2.0)
+    knobs.write("be", SPREAD, "0-1")
+    _looks(host, knobs)
+    host.rename_cgroup("be", "be.moved")
+    assert "unified" in Cgroups(host, detect(host)).directory("be", Resource.TASKS)
+    assert knobs.read("be", SPREAD) == "", "the other hierarchy counts its ids for itself"
+    knobs.write("be", SPREAD, "")
+    assert [len(host.thread_cpus(each)) for each in threads] == [1, 1], "they are be.moved's"
+    knobs.adopt([("be.moved", SPREAD, ("0-1",))])
+    assert knobs.read("be.moved", SPREAD) == "0-1"
+    knobs.write("be.moved", SPREAD, "")
+    assert [host.thread_cpus(each) for each in threads] == [{0, 1}, {0, 1}]
+
+
+def test_a_cgroup_made_anew_is_not_kept_yet() -> None:
+    host, knobs, threads = _fake(2, 2.0)
+    knobs.write("be", SPREAD, "0-1")
+    for process in {host.machine.thread(each).process for each in threads}:
+        host.machine.exit(process)
+    for root in detect(host).roots:
+        if host.exists(f"{root}/be"):
+            host.rmdir(f"{root}/be")
+    host.make_cgroup("be")
+    assert knobs.read("be", SPREAD) == ""
+    knobs.write("be", SPREAD, "0-1")
+    assert knobs.read("be", SPREAD) == "0-1"
+
+
 def test_a_value_that_is_no_list_is_refused() -> None:
     _, knobs, _ = _fake(1, 1.0)
     for value in (3, "a", "0-"):
