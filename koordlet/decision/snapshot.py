@@ -9,7 +9,6 @@ from typing import Final, Protocol
 import msgspec
 
 from koordlet.decision.given import Given
-from koordlet.decision.means import DEFAULT_MEANS, Means
 from koordlet.decision.metrics import MetricView
 from koordlet.decision.names import shown
 from koordlet.decision.plan import Plan, Victim
@@ -422,6 +421,27 @@ class Evicting(msgspec.Struct, frozen=True):
     policies: Mapping[str, EvictPolicy] = msgspec.field(default_factory=dict)
     observing: bool = False
     is_starting: bool = False
+
+
+class Means(msgspec.Struct, frozen=True):
+    """How best-effort work is held back, where the settings leave a choice. ``weight``: best-effort
+    applications get the smallest weight, else ``cpu.idle``. ``spread``: their threads are kept each
+    on one CPU. ``quota``: suppression limits them by a quota, else by a CPU list."""
+
+    weight: bool = False
+    spread: bool = True
+    quota: bool = False
+
+    @property
+    def title(self) -> str:
+        """How people read it."""
+        yields = "smallest weight" if self.weight else "cpu.idle"
+        kept = "threads kept on CPUs" if self.spread else "threads free"
+        return f"{yields}, {kept}, {'quota' if self.quota else 'CPU list'}"
+
+
+DEFAULT_MEANS = Means()
+"""Until it was measured on this node: the least harmful in ``docs/concepts/cpu-means.md``."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):

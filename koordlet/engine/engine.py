@@ -19,14 +19,15 @@ from koordlet.actuator.restore import RestoreReport
 from koordlet.collectors.base import Round
 from koordlet.config import plugins
 from koordlet.config.load import Loaded
-from koordlet.decision.means import DEFAULT_MEANS, Means
 from koordlet.decision.plan import Decision, Plan
 from koordlet.decision.record import Kind, Record
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import (
     ALARMS,
+    DEFAULT_MEANS,
     Capability,
     Fault,
+    Means,
     Node,
     Pod,
     Snapshot,

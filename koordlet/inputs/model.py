@@ -11,9 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from koordlet.decision.means import Means
 from koordlet.decision.resource import Resource, Value
-from koordlet.decision.snapshot import Application, Capability, Evicting, Node, Pod, Wake
+from koordlet.decision.snapshot import Application, Capability, Evicting, Means, Node, Pod, Wake
 from koordlet.protocol.slo import NodeSLOSpec
 
 Answer = int | bool | str | tuple[str, ...] | None

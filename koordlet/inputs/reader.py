@@ -8,9 +8,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from koordlet.decision.means import DEFAULT_MEANS
 from koordlet.decision.reads import Reads
-from koordlet.decision.snapshot import Application, Evicting, Node, Pod
+from koordlet.decision.snapshot import DEFAULT_MEANS, Application, Evicting, Node, Pod
 from koordlet.inputs.answers import Listener
 from koordlet.inputs.frame import DamagedError, Frame, scan, unpack
 from koordlet.inputs.log import number_of

@@ -13,11 +13,10 @@ from typing import Annotated
 import msgspec
 
 from koordlet.decision import slo_keys
-from koordlet.decision.means import DEFAULT_MEANS, Means
 from koordlet.decision.options import Options, about
 from koordlet.decision.plan import Decision, Plan
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import Snapshot
+from koordlet.decision.snapshot import DEFAULT_MEANS, Means, Snapshot
 from koordlet.decision.strategy import Strategy
 from koordlet.decision.why import Input, Why
 from koordlet.qos.cpu_means.look import Look, look

@@ -8,7 +8,7 @@ from statistics import fmean
 
 import msgspec
 
-from koordlet.decision.means import Means
+from koordlet.decision.snapshot import Means
 from koordlet.protocol.intervals import Interval, mean_of, ratio
 from koordlet.qos.cpu_means.look import Look
 

@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from koordlet.decision.means import DEFAULT_MEANS, Means
 from koordlet.decision.metrics import CPU_WAIT, HOST_APPLICATION_CPU_USAGE, NODE_CPU_USAGE
 from koordlet.decision.plan import Decision
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import Capability, Snapshot
+from koordlet.decision.snapshot import DEFAULT_MEANS, Capability, Means, Snapshot
 from koordlet.protocol.slo import (
     CPUQOS,
     NodeSLOSpec,

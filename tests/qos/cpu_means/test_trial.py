@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from koordlet.decision.means import Means
+from koordlet.decision.snapshot import Means
 from koordlet.qos.cpu_means.look import Look
 from koordlet.qos.cpu_means.trial import DROP_S, ROUNDS, SLICE_S, Kept, Trial, begin, choose, step
 
