@@ -44,6 +44,7 @@ from bench import (
 from bench.central import admission, descheduler, engine, manager, recommend, scheduler
 from bench.effects import (
     blkio,
+    chosen,
     cpu_burst,
     means,
     memory,
@@ -153,6 +154,15 @@ BENCHES = {
             is_variant=name not in ("whole", "whole-postgres"),
         )
         for name, pair in whole.PAIRS.items()
+    },
+    **{
+        f"chosen{name.removeprefix('whole')}": Bench(
+            f"means that a daemon has chosen: {whole.PAIRS[name].title}",
+            partial(chosen.run, whole.PAIRS[name]),
+            in_slices=True,
+            is_variant=name != "whole-2-threads",
+        )
+        for name in ("whole", "whole-2-threads", "whole-4-threads-short")
     },
     **{
         name: Bench(

@@ -103,16 +103,16 @@ def run(pair: Pair, smoke: bool, say: Callable[[str], None], size: Size | None =
     busy machine."""
     size = size or (SMOKE if smoke else Size())
     say("how long the service works for a request")
-    rate = _calibrated_rate(pair, smoke)
+    rate = calibrated_rate(pair, smoke)
     with stage("ls", "be") as on, going_on(on):
         requests = pair.ls(on)
         done = pair.be(on)
-        with daemon(_config(on, RUNGS[0])) as child:
+        with daemon(config(on, RUNGS[0])) as child:
             holder = Holder(on, child)
 
             def managed(percent: int) -> None:
                 holder.enter(best_effort=True, managed=True)
-                child.take_up(_config(on, percent))
+                child.take_up(config(on, percent))
 
             arms: dict[str, Callable[[], None]] = {
                 "alone": lambda: holder.enter(best_effort=False, managed=False),
@@ -132,12 +132,12 @@ def arm_of(percent: int) -> str:
     return f"managed at {percent / 100:.2f}"
 
 
-def _config(on: Stage, percent: int) -> str:
+def config(on: Stage, percent: int) -> str:
     everything = EVERYTHING.format(percent=percent)
     return on.config({"ls": "LS", "be": "BE"}, everything, _AMOUNTS)
 
 
-def _calibrated_rate(pair: Pair, smoke: bool) -> float:
+def calibrated_rate(pair: Pair, smoke: bool) -> float:
     """Requests a second that make the service use what it is to use."""
     seconds = 1.0 if smoke else 3.0
     with stage("ls") as on:

@@ -9,8 +9,8 @@ from koordlet_fakefs.bpf.run_queue import FakeRunQueue
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import DEFAULT_MEANS, Means
 from koordlet.kernel.cgroup.layout import detect
-from koordlet.qos.cpu_means.strategy import MATRIX, MeansState
-from tests.daemon.world import APPLICATIONS, CPU_QOS, CPUS, FEATURES, NO_ALARMS, World, suppress
+from koordlet.qos.cpu_means.strategy import MeansState
+from tests.daemon.world import APPLICATIONS, CPU_QOS, CPUS, NO_ALARMS, World, suppress
 
 MakeWorld = Callable[..., World]
 BODY = NO_ALARMS + suppress("cpuset") + CPU_QOS + APPLICATIONS
@@ -30,7 +30,7 @@ class Scene:
         world.application("batch", 2 * CPUS, 2 * CPUS)
         self.shop = world.host.inode(f"{detect(world.host).reference_root}/shop")
         self.wait_ms = {1: idle_ms, 0: weight_ms}
-        world.start((*FEATURES, MATRIX))
+        world.start()
 
     @property
     def state(self) -> MeansState:

@@ -17,7 +17,7 @@ from koordlet.state.snapshot import KernelView, TsdbView
 
 IN_CHANGES = {
     *("node", "pods", "applications", "slo", "evicting"),
-    *("collect_interval_s", "sources_synced"),
+    *("collect_interval_s", "sources_synced", "means"),
 }
 IN_EACH_TURN = {"now", "time", "wake"}
 VIEWS = {"metrics", "in_force"}

@@ -25,7 +25,7 @@ from koordlet.qos.cpu_means.trial import Kept, Measured, Trial, begin, choose, s
 NAME = "cpu-means"
 MATRIX = "bpf-run-queue"
 """The capability that waits are measured, and behind whom."""
-LEAST_BE_SHARE, LEAST_LS_SHARE = 0.3, 0.03
+LEAST_BE_SHARE, LEAST_LS_SHARE = 0.2, 0.03
 """Parts of the node's CPUs that best-effort and latency-sensitive work must use for a trial to say
 anything."""
 STEADY_S = 30.0
@@ -58,9 +58,6 @@ class MeansState(msgspec.Struct, frozen=True):
 def decide(snapshot: Snapshot, memory: MeansState, _: Options) -> Decision:
     """An empty plan; the means in force are in the memory."""
     candidates = possible(snapshot)
-    if not snapshot.node.has(MATRIX):
-        text = "who makes latency-sensitive work wait is not measured here, so nothing is tried"
-        return _rest(MeansState(), Why("cpu-means.not-measured", text))
     if memory.trial is not None:
         return _go_on(snapshot, memory, memory.trial, candidates)
     seen = look(snapshot, _USUAL_WAITS_S)
@@ -69,8 +66,14 @@ def decide(snapshot: Snapshot, memory: MeansState, _: Options) -> Decision:
         only = msgspec.structs.replace(after, means=candidates[0])
         text = "the settings leave no choice of means"
         return _rest(only, Why("cpu-means.no-choice", text))
+    if seen is None and after.kept is None:
+        text = (
+            f"{after.means.title}, the default: no waits of latency-sensitive work for CPUs were "
+            "measured, so nothing is tried (`koordlet doctor` says what the kernel lacks)"
+        )
+        return _rest(after, Why("cpu-means.not-measured", text))
     if seen is None or not _is_due(snapshot, after, seen, candidates):
-        return _rest(after, _why(after))
+        return _rest(after, _why(after.kept)) if after.kept else _waiting(snapshot, after, seen)
     trial = begin(candidates, snapshot.now, after.count + 1)
     begun = msgspec.structs.replace(after, trial=trial, means=trial.means, count=after.count + 1)
     return _trying(begun, trial)
@@ -102,14 +105,18 @@ def possible(snapshot: Snapshot) -> tuple[Means, ...]:
 
 
 def _with_busy(snapshot: Snapshot, memory: MeansState, seen: Look | None) -> MeansState:
-    cpus = len(snapshot.node.topology.cpus)
-    busy = (
-        seen is not None
-        and seen.be_cores >= LEAST_BE_SHARE * cpus
-        and seen.ls_cores >= LEAST_LS_SHARE * cpus
-    )
+    if seen is None:
+        return memory
+    least_be, least_ls = _least(snapshot)
+    busy = seen.be_cores >= least_be and seen.ls_cores >= least_ls
     since = memory.busy_since if memory.busy_since is not None else snapshot.now
     return msgspec.structs.replace(memory, busy_since=since if busy else None)
+
+
+def _least(snapshot: Snapshot) -> tuple[float, float]:
+    """Cores that best-effort and latency-sensitive work must use."""
+    cpus = len(snapshot.node.topology.cpus)
+    return LEAST_BE_SHARE * cpus, LEAST_LS_SHARE * cpus
 
 
 def _is_due(
@@ -143,12 +150,13 @@ def _go_on(
     after = msgspec.structs.replace(
         memory, trial=None, kept=kept, means=kept.means, not_before=snapshot.now + AGAIN_S
     )
-    return _rest(after, _why(after))
+    return _rest(after, _why(kept))
 
 
 def _trying(memory: MeansState, trial: Trial) -> Decision:
     text = (
-        f"{len(trial.candidates)} means are tried in turn, {trial.left_s:.0f} s left; now: "
+        f"{len(trial.candidates)} means are tried in turn, {trial.most_left_s:.0f} s left at most; "
+        f"now: "
         f"{trial.means.title}"
     )
     return Decision(Plan(NAME), memory, summary=text)
@@ -158,11 +166,17 @@ def _rest(memory: MeansState, why: Why) -> Decision:
     return Decision(Plan(NAME), memory, (why,), summary=why.text)
 
 
-def _why(memory: MeansState) -> Why:
-    kept = memory.kept
-    if kept is None:
-        text = f"not measured yet: {memory.means.title}, the default"
-        return Why("cpu-means.default", text)
+def _waiting(snapshot: Snapshot, memory: MeansState, seen: Look | None) -> Decision:
+    least_be, least_ls = _least(snapshot)
+    text = (
+        f"not measured yet: {memory.means.title}, the default; a trial begins when best effort "
+        f"uses {least_be:.2f} cores and latency-sensitive work {least_ls:.2f} for {STEADY_S:.0f} s"
+    )
+    now = f" (now {seen.be_cores:.2f} and {seen.ls_cores:.2f})" if seen is not None else ""
+    return Decision(Plan(NAME), memory, (Why("cpu-means.default", text),), summary=text + now)
+
+
+def _why(kept: Kept) -> Why:
     rows = tuple(
         Input(means.title, _figures(each))
         for means, each in zip(kept.candidates, kept.figures, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 import msgspec
@@ -12,7 +12,10 @@ from koordlet.decision.snapshot import Means
 from koordlet.protocol.intervals import Interval, mean_of, ratio
 from koordlet.qos.cpu_means.look import Look
 
-ROUNDS = 6
+ROUNDS, ROUNDS_OF_ALL = 6, 2
+WORSE = 1.5
+"""After ``ROUNDS_OF_ALL`` rounds a means that costs so many times as much as the cheapest one, and
+one under which best effort gets too little, is not tried any more: services wait meanwhile."""
 SLICE_S, DROP_S = 5.0, 2.0
 """Of each slice the beginning is dropped: the kernel and the limits follow within it."""
 LEAST_BE_SHARE = 0.8
@@ -38,31 +41,31 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """``order``: indices of ``candidates``, slice by slice. ``since``: when the current slice began
-    (as ``Snapshot.now``). ``looks``: of the current slice. ``done``: by candidate."""
+    """``left``: indices of ``candidates`` that have their turn yet in the current round, which is
+    ``round``, from 1 on; empty when the trial is over. ``since``: when the current slice began (as
+    ``Snapshot.now``). ``looks``: of the current slice. ``done``: by candidate."""
 
     candidates: tuple[Means, ...]
-    order: tuple[int, ...]
+    seed: int
+    round: int
+    left: tuple[int, ...]
     since: float
     looks: tuple[Look, ...] = ()
     done: tuple[tuple[Measured, ...], ...] = ()
 
     @property
-    def position(self) -> int:
-        return sum(map(len, self.done))
-
-    @property
     def is_over(self) -> bool:
-        return self.position == len(self.order)
+        return not self.left
 
     @property
     def means(self) -> Means:
         """What is tried now; the first candidate when it is over."""
-        return self.candidates[0 if self.is_over else self.order[self.position]]
+        return self.candidates[self.left[0] if self.left else 0]
 
     @property
-    def left_s(self) -> float:
-        return (len(self.order) - self.position) * SLICE_S
+    def most_left_s(self) -> float:
+        """Time until it is over, if nothing more turns out to be too bad."""
+        return (len(self.left) + (ROUNDS - self.round) * len(_worth(self))) * SLICE_S
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -79,10 +82,8 @@ class Kept(msgspec.Struct, frozen=True):
 
 def begin(candidates: Sequence[Means], now: float, seed: int) -> Trial:
     """``candidates``: the default first."""
-    draw, order = random.Random(seed), []
-    for _ in range(ROUNDS):
-        order += draw.sample(range(len(candidates)), len(candidates))
-    return Trial(tuple(candidates), tuple(order), now, done=((),) * len(candidates))
+    trial = Trial(tuple(candidates), seed, 0, (), now, done=((),) * len(candidates))
+    return _next_round(trial)
 
 
 def step(trial: Trial, seen: Look | None, now: float) -> Trial | None:
@@ -95,20 +96,47 @@ def step(trial: Trial, seen: Look | None, now: float) -> Trial | None:
         return msgspec.structs.replace(trial, looks=looks)
     if not looks:
         return None
-    index = trial.order[trial.position]
+    index, *left = trial.left
     done = list(trial.done)
     done[index] = (*done[index], _mean(looks))
-    return msgspec.structs.replace(trial, since=now, looks=(), done=tuple(done))
+    after = msgspec.structs.replace(trial, since=now, looks=(), done=tuple(done), left=tuple(left))
+    return after if left or after.round == ROUNDS else _next_round(after)
+
+
+def _next_round(trial: Trial) -> Trial:
+    """Each that is worth it once, in random order."""
+    worth = _worth(trial)
+    order = random.Random(trial.seed * ROUNDS + trial.round).sample(worth, len(worth))
+    return msgspec.structs.replace(trial, round=trial.round + 1, left=tuple(order))
+
+
+def _worth(trial: Trial) -> list[int]:
+    """Candidates that are tried further: the first one, and those that are not much too bad."""
+    rounds = trial.round - 1 if trial.left else trial.round
+    if rounds < ROUNDS_OF_ALL:
+        return list(range(len(trial.candidates)))
+    figures = {
+        index: _mean_of_slices(slices[:rounds])
+        for index, slices in enumerate(trial.done)
+        if len(slices) >= rounds
+    }
+    allowed = [index for index in figures if not _is_too_little(figures[index], figures.values())]
+    most = WORSE * min(figures[index].cost for index in allowed)
+    return [0, *(index for index in allowed if index and figures[index].cost <= most)]
+
+
+def _is_too_little(figures: Measured, among: Iterable[Measured]) -> bool:
+    """Return whether best effort gets too little."""
+    return figures.be_cores < LEAST_BE_SHARE * max(each.be_cores for each in among)
 
 
 def choose(trial: Trial, now: float) -> Kept:
     """The cheapest of those that are surely cheaper than the first candidate, else that one."""
     costs = [[each.cost for each in slices] for slices in trial.done]
     figures = tuple(_mean_of_slices(slices) for slices in trial.done)
-    most = max(each.be_cores for each in figures)
     best, found = 0, None
     for index in range(1, len(costs)):
-        if figures[index].be_cores < LEAST_BE_SHARE * most:
+        if len(costs[index]) < ROUNDS or _is_too_little(figures[index], figures):
             continue
         against = ratio(mean_of(costs[index]), mean_of(costs[0]), ROUNDS)
         if against is None or against.high is None or against.high >= 1.0:

@@ -10,7 +10,17 @@ import pytest
 
 from koordlet.decision.snapshot import Means
 from koordlet.qos.cpu_means.look import Look
-from koordlet.qos.cpu_means.trial import DROP_S, ROUNDS, SLICE_S, Kept, Trial, begin, choose, step
+from koordlet.qos.cpu_means.trial import (
+    DROP_S,
+    ROUNDS,
+    ROUNDS_OF_ALL,
+    SLICE_S,
+    Kept,
+    Trial,
+    begin,
+    choose,
+    step,
+)
 
 IDLE, WEIGHT, FREE = Means(), Means(weight=True), Means(spread=False)
 CANDIDATES = (IDLE, WEIGHT, FREE)
@@ -50,9 +60,19 @@ def test_each_is_tried_as_often_as_the_others() -> None:
     assert seen[: 3 * int(SLICE_S)] != seen[3 * int(SLICE_S) : 6 * int(SLICE_S)]
 
 
+def test_what_is_much_too_bad_is_not_tried_further() -> None:
+    """Services wait meanwhile; the default stays for the comparison."""
+    costs = {IDLE: 200.0, WEIGHT: 40.0, FREE: 90.0}
+    trial = _played(lambda means: _look(costs[means]))
+    assert [len(slices) for slices in trial.done] == [ROUNDS, ROUNDS, ROUNDS_OF_ALL]
+    assert choose(trial, 1.0).means == WEIGHT
+    first = begin(CANDIDATES, 0.0, seed=1)
+    assert first.most_left_s == 3 * ROUNDS * SLICE_S and trial.most_left_s == 0
+
+
 def test_the_least_harmful_is_kept() -> None:
     draw = random.Random(2)
-    costs = {IDLE: 150.0, WEIGHT: 40.0, FREE: 90.0}
+    costs = {IDLE: 150.0, WEIGHT: 40.0, FREE: 70.0}
     kept = _kept(lambda means: _look(costs[means] * draw.uniform(0.8, 1.2)))
     assert kept.means == WEIGHT
     assert kept.ratio is not None and kept.ratio.high is not None and kept.ratio.high < 0.5
