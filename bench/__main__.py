@@ -173,7 +173,15 @@ BENCHES = {
         )
         for name, shape in means.SHAPES.items()
     },
-    "cpu-burst": Bench("bursts under a CPU quota", cpu_burst.run, in_slices=True),
+    **{
+        name: Bench(
+            f"bursts under a CPU quota: {served.title}",
+            partial(cpu_burst.run, served),
+            in_slices=True,
+            is_variant=name != "cpu-burst",
+        )
+        for name, served in cpu_burst.SERVICES.items()
+    },
     "put-off": Bench(
         "a service put off the CPU, by the limit of best effort",
         put_off.run,

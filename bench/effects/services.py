@@ -368,7 +368,13 @@ class Postgres:
     reply: bytes
 
     def load(
-        self, rate_per_s: float, seconds: float, *, connections: int = 8, seed: int = 1
+        self,
+        rate_per_s: float,
+        seconds: float,
+        *,
+        burst: int = 1,
+        connections: int = 8,
+        seed: int = 1,
     ) -> Load:
         """The balance of a random account by its primary key, as ``pgbench --select-only`` asks."""
         return Load(
@@ -379,6 +385,7 @@ class Postgres:
             seconds=seconds,
             reply_bytes=len(self.reply),
             keys=self.accounts,
+            burst=burst,
             seed=seed,
             connections=connections,
             greeting=postgres_protocol.STARTUP,
