@@ -432,13 +432,6 @@ class Means(msgspec.Struct, frozen=True):
     spread: bool = True
     quota: bool = False
 
-    @property
-    def title(self) -> str:
-        """How people read it."""
-        yields = "smallest weight" if self.weight else "cpu.idle"
-        kept = "threads kept on CPUs" if self.spread else "threads free"
-        return f"{yields}, {kept}, {'quota' if self.quota else 'CPU list'}"
-
 
 DEFAULT_MEANS = Means()
 """Until it was measured on this node: the least harmful in ``docs/concepts/cpu-means.md``."""

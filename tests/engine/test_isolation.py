@@ -21,7 +21,7 @@ from tests.daemon.world import World
 
 MakeWorld = Callable[..., World]
 EVERY = (*STRATEGIES, *HOOKS)
-HOLDS_NOTHING = frozenset({"interference", "memory-evict", "gpu-env", "rdma-devices"})
+HOLDS_NOTHING = frozenset({"cpu-means", "interference", "memory-evict", "gpu-env", "rdma-devices"})
 """Evictions, and what only a runtime that creates a container can be given."""
 TEXT = "ZeroDivisionError: injected into {}"
 

@@ -85,7 +85,9 @@ def test_nri_is_off_until_there_is_a_plugin(world: World) -> None:
 
 
 def test_explain_of_nothing_names_what_there_is(world: World) -> None:
-    with pytest.raises(NotFoundError, match=r"known: .*batch.*; owners: cpu-suppress, .*cpu-qos, "):
+    with pytest.raises(
+        NotFoundError, match=r"known: .*batch.*; owners: .*cpu-suppress, .*cpu-qos, "
+    ):
         world.views.explain("nobody", 5)()
     for empty in ("", "/", " "):
         with pytest.raises(InvalidError, match="say what to explain"):

@@ -57,7 +57,7 @@ def test_on_a_machine_with_something_for_everybody(make_world: MakeWorld) -> Non
     assert {name for name, state in states.items() if state is S.OFF} == off
     # The fake machine has no netlink, which a thread finds out at some time.
     assert states.pop("network-qos") in {S.ACTIVE, S.FAILED}
-    odd = {"memory-evict": S.IDLE, "interference": S.IDLE}
+    odd = {"cpu-means": S.IDLE, "memory-evict": S.IDLE, "interference": S.IDLE}
     assert all(states[name] is odd.get(name, S.ACTIVE) for name in states.keys() - off)
     burst = row(world, "cpu-burst")
     assert burst.settings == burst.changed == 4
@@ -261,7 +261,9 @@ def test_after_a_restart_the_log_tells_of_the_last_decision(make_world: MakeWorl
 def test_an_unknown_name_is_answered_with_those_there_are(make_world: MakeWorld) -> None:
     world = furnished(make_world, "")
     world.start()
-    with pytest.raises(NotFoundError, match=r"'nobody' is no strategy; there are: cpu-suppress"):
+    with pytest.raises(
+        NotFoundError, match=r"'nobody' is no strategy; there are: cpu-means, cpu-suppress"
+    ):
         world.views.strategies("nobody")()
 
 

@@ -68,12 +68,16 @@ def decide(snapshot: Snapshot, memory: MeansState, _: Options) -> Decision:
         return _rest(only, Why("cpu-means.no-choice", text))
     if seen is None and after.kept is None:
         text = (
-            f"{after.means.title}, the default: no waits of latency-sensitive work for CPUs were "
-            "measured, so nothing is tried (`koordlet doctor` says what the kernel lacks)"
+            f"{title(after.means, candidates)}, the default: no waits of latency-sensitive work "
+            "were measured, so nothing is tried (`koordlet doctor` says what the kernel lacks)"
         )
         return _rest(after, Why("cpu-means.not-measured", text))
     if seen is None or not _is_due(snapshot, after, seen, candidates):
-        return _rest(after, _why(after.kept)) if after.kept else _waiting(snapshot, after, seen)
+        return (
+            _rest(after, _why(after.kept))
+            if after.kept
+            else _waiting(snapshot, after, candidates, seen)
+        )
     trial = begin(candidates, snapshot.now, after.count + 1)
     begun = msgspec.structs.replace(after, trial=trial, means=trial.means, count=after.count + 1)
     return _trying(begun, trial)
@@ -102,6 +106,18 @@ def possible(snapshot: Snapshot) -> tuple[Means, ...]:
         for weight in ((False, True) if weighs else (False,))
     ]
     return tuple(found)
+
+
+def title(means: Means, candidates: Sequence[Means]) -> str:
+    """Return the parts of ``means`` in which the candidates differ, as people read them."""
+    parts = (
+        ("weight", "smallest weight" if means.weight else "cpu.idle"),
+        ("spread", "threads kept on CPUs" if means.spread else "threads free"),
+        ("quota", "quota" if means.quota else "CPU list"),
+    )
+    return ", ".join(
+        text for name, text in parts if len({getattr(each, name) for each in candidates}) > 1
+    )
 
 
 def _with_busy(snapshot: Snapshot, memory: MeansState, seen: Look | None) -> MeansState:
@@ -157,7 +173,7 @@ def _trying(memory: MeansState, trial: Trial) -> Decision:
     text = (
         f"{len(trial.candidates)} means are tried in turn, {trial.most_left_s:.0f} s left at most; "
         f"now: "
-        f"{trial.means.title}"
+        f"{title(trial.means, trial.candidates)}"
     )
     return Decision(Plan(NAME), memory, summary=text)
 
@@ -166,28 +182,33 @@ def _rest(memory: MeansState, why: Why) -> Decision:
     return Decision(Plan(NAME), memory, (why,), summary=why.text)
 
 
-def _waiting(snapshot: Snapshot, memory: MeansState, seen: Look | None) -> Decision:
+def _waiting(
+    snapshot: Snapshot, memory: MeansState, candidates: Sequence[Means], seen: Look | None
+) -> Decision:
     least_be, least_ls = _least(snapshot)
     text = (
-        f"not measured yet: {memory.means.title}, the default; a trial begins when best effort "
-        f"uses {least_be:.2f} cores and latency-sensitive work {least_ls:.2f} for {STEADY_S:.0f} s"
+        f"not measured yet: {title(memory.means, candidates)}, the default; a trial begins when "
+        f"best effort uses {least_be:.2f} cores and latency-sensitive work {least_ls:.2f} for "
+        f"{STEADY_S:.0f} s"
     )
     now = f" (now {seen.be_cores:.2f} and {seen.ls_cores:.2f})" if seen is not None else ""
     return Decision(Plan(NAME), memory, (Why("cpu-means.default", text),), summary=text + now)
 
 
 def _why(kept: Kept) -> Why:
+    name = title(kept.means, kept.candidates)
     rows = tuple(
-        Input(means.title, _figures(each))
+        Input(title(means, kept.candidates), _figures(each))
         for means, each in zip(kept.candidates, kept.figures, strict=True)
     )
     if kept.ratio is None:
-        text = f"{kept.means.title}: no other means is surely better for latency-sensitive work"
+        text = f"{name}: no other means is surely better for latency-sensitive work"
         return Why("cpu-means.default-kept", text, rows)
     low, high = kept.ratio.low or 0.0, kept.ratio.high or 0.0
     text = (
-        f"{kept.means.title}: latency-sensitive work waits {kept.ratio.value:.2f} times as long "
-        f"[{low:.2f}, {high:.2f}] for what best effort gets as with {kept.candidates[0].title}: "
+        f"{name}: latency-sensitive work waits {kept.ratio.value:.2f} times as long "
+        f"[{low:.2f}, {high:.2f}] for what best effort gets as with "
+        f"{title(kept.candidates[0], kept.candidates)}: "
         f"{_figures(kept.figures[kept.candidates.index(kept.means)])}"
     )
     return Why("cpu-means.measured", text, rows)

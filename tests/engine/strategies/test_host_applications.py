@@ -99,6 +99,7 @@ SAME = (
     Same("network-qos", BATCH, R.NET_CLS_CLASSID, "pod", ("comount",)),
 )
 IN_ANOTHER_WAY = {
+    "cpu-means": "measured like pods; who yields is tried of them alone: tests/qos/cpu_means",
     "cpu-suppress": "each gets its part of one allowance: below",
     "cpu-evict": "stopped or frozen where the configuration allows it: test_evict.py",
     "memory-evict": "stopped where the configuration allows it: below",

@@ -104,7 +104,10 @@ def test_after_a_while_the_best_is_kept_with_its_reason() -> None:
     assert why.rule == "cpu-means.measured"
     assert "smallest weight" in why.text and "times as long" in why.text
     assert [fact.name for fact in why.inputs] == [
-        m.title for m in possible(_snapshot(0, Metrics()))
+        "cpu.idle, threads kept on CPUs",
+        "smallest weight, threads kept on CPUs",
+        "cpu.idle, threads free",
+        "smallest weight, threads free",
     ]
     assert "own 120" in str(why.inputs[0].value)
 
