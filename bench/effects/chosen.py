@@ -39,7 +39,7 @@ def run(pair: Pair, smoke: bool, say: Callable[[str], None], size: Size | None =
     rate = calibrated_rate(pair, smoke)
     with stage("ls", "be") as on, going_on(on):
         requests, done = pair.ls(on), pair.be(on)
-        with daemon(config(on, _PERCENT)) as child:
+        with daemon(config(on, _PERCENT, trial=True)) as child:
             means = "" if smoke else _trial(on, child, requests(rate, _TRIAL_S, size.seed), say)
             chosen = f"chosen ({means})"
             holder = Holder(on, child)

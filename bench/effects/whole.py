@@ -71,6 +71,10 @@ enable = true
 
 [slo.cpuBurstStrategy]
 policy = "auto"
+
+# A trial of means needs its own slices: bench `chosen`.
+[strategies.cpu-means]
+enable = {trial}
 """
 Requests = Callable[[float, float, int], Load]
 """The load for a rate (1/s), seconds and a seed."""
@@ -132,8 +136,9 @@ def arm_of(percent: int) -> str:
     return f"managed at {percent / 100:.2f}"
 
 
-def config(on: Stage, percent: int) -> str:
-    everything = EVERYTHING.format(percent=percent)
+def config(on: Stage, percent: int, *, trial: bool = False) -> str:
+    """The daemon's, with everything on. ``trial``: also the trial of means."""
+    everything = EVERYTHING.format(percent=percent, trial=str(trial).lower())
     return on.config({"ls": "LS", "be": "BE"}, everything, _AMOUNTS)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import Capability, Container
+from koordlet.decision.snapshot import Capability, Container, Means
 from koordlet.decision.strategy import Level, Subject
 from koordlet.hooks.cpu_qos import HOOK, CpuQosOptions, manager_of
 from koordlet.protocol.qos import KubeQoS
@@ -144,6 +144,22 @@ def test_how_a_best_effort_application_yields(machine, options, cgroup, unit, ex
     assert values(found) == expected
     if not expected:
         assert [note.rule for note in found.notes] == ["cpu-qos.none"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "options", "expected"),
+    [
+        (STOCK, CpuQosOptions(), {Resource.CPU_SHARES: 2}),
+        (STOCK, CpuQosOptions(weight=False), {Resource.CPU_IDLE: 1}),
+        (VENDOR, CpuQosOptions(), {Resource.CPU_BVT_WARP_NS: -1}),
+    ],
+)
+def test_the_weight_where_it_was_measured_to_be_better(machine, options, expected) -> None:
+    means = Means(weight=True)
+    found = evaluate(of_app("BE"), slo(be=ON), bare(4, capabilities=machine), options, means=means)
+    assert values(found) == expected
+    if Resource.CPU_SHARES in expected:
+        assert "cpu-means has found, or tries" in found.settings[0].why.text
 
 
 def test_a_unit_that_systemd_made_idle_is_left_alone() -> None:
