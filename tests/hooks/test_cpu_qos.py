@@ -159,7 +159,7 @@ def test_the_weight_where_it_was_measured_to_be_better(machine, options, expecte
     found = evaluate(of_app("BE"), slo(be=ON), bare(4, capabilities=machine), options, means=means)
     assert values(found) == expected
     if Resource.CPU_SHARES in expected:
-        assert "cpu-means has found, or tries" in found.settings[0].why.text
+        assert "cpu-means has found, or tries" in found.settings[0][2].text
 
 
 def test_a_unit_that_systemd_made_idle_is_left_alone() -> None:
