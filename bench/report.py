@@ -17,6 +17,22 @@ from bench.recording import Record, records
 _PLACE = re.compile(r"(<!-- records: (\S+) -->\n).*?(<!-- end of records -->)", re.DOTALL)
 PAGES_WITH_RECORDS = ("README.md", "docs/benchmarks.md", "docs/concepts/cpu-spread.md")
 _NOT_YET = "not recorded yet"
+_FIRST = 3
+TOPICS: Mapping[str, Sequence[str]] = {
+    "chosen": ("chosen", "chosen-2-threads", "chosen-4-threads-short"),
+    "effects": (
+        *("cpu-burst", "cpu-burst-postgres", "put-off", "network", "blkio"),
+        *("memory", "memory-pages", "memory-evict", "cpu-evict"),
+    ),
+    "blame": ("interference", "bpf"),
+    "daemon": (
+        *("daemon", "collect", "tsdb", "alarm", "inputs", "page", "explain", "hooks"),
+        *("devices", "prediction", "member", "day"),
+    ),
+    "runtimes": ("nri", "proxy"),
+    "central": ("scheduler", "engine", "descheduler", "manager", "admission", "recommend"),
+}
+"""Benches by the table that shows them."""
 
 
 def filled(page: str) -> str:
@@ -163,17 +179,38 @@ def _demo(known: Mapping[str, Record]) -> str:
     if record is None:
         return f"{_NOT_YET}\n"
 
-    def rows() -> Iterator[Sequence[str]]:
-        for each in record.figures:
-            if each.in_slices or each.name.startswith("waits for"):
-                goal = ""
-                if each.goal is not None:
-                    goal = f"{'at most' if each.at_most else 'at least'} {each.goal:.2f}"
-                unit = "" if each.unit == "x" else f" {each.unit}"
-                verdict = each.verdict or ""
-                yield each.name, f"{_with_interval(each)}{unit}".strip(), goal, str(verdict)
+    shown = (e for e in record.figures if e.in_slices or e.name.startswith("waits for"))
+    return _table(("Figure", "measured", "goal", "verdict"), map(_row, shown))
 
-    return _table(("Figure", "measured", "goal", "verdict"), rows())
+
+def _of(topic: Sequence[str]) -> Callable[[Mapping[str, Record]], str]:
+    """A row a figure that has a goal; of a bench without goals its first ones."""
+
+    def made(known: Mapping[str, Record]) -> str:
+        def rows() -> Iterator[Sequence[str]]:
+            for name in topic:
+                record = known.get(name)
+                if record is None:
+                    yield f"`{name}`", _NOT_YET, "", "", ""
+                    continue
+                judged = [each for each in record.figures if each.goal is not None]
+                for each in judged or record.figures[:_FIRST]:
+                    yield f"`{name}`", *_row(each)
+
+        return _table(("Bench", "Figure", "measured", "goal", "verdict"), rows())
+
+    return made
+
+
+def _row(figure: Figure) -> tuple[str, str, str, str]:
+    """Name, measured, goal, verdict."""
+    unit = "" if figure.unit in ("", "x") else f" {figure.unit}"
+    goal = ""
+    if figure.goal is not None:
+        goal = f"{'at most' if figure.at_most else 'at least'} {number(figure.goal)}{unit}"
+    times = " x" if figure.unit == "x" and not figure.in_slices else ""
+    verdict = figure.verdict or ""
+    return figure.name, f"{_with_interval(figure)}{times}{unit}", goal, str(verdict)
 
 
 def _machines(known: Mapping[str, Record]) -> str:
@@ -196,5 +233,6 @@ _TABLES: Mapping[str, Callable[[Mapping[str, Record]], str]] = {
     "waits": _waits,
     "means": _means,
     "demo": _demo,
+    **{name: _of(topic) for name, topic in TOPICS.items()},
     "machines": _machines,
 }
