@@ -53,6 +53,7 @@ from bench.effects import (
     network,
     put_off,
     satisfaction,
+    tick,
     whole,
 )
 from bench.effects.slices import Size
@@ -182,6 +183,7 @@ BENCHES = {
         )
         for name, served in cpu_burst.SERVICES.items()
     },
+    "tick": Bench("what the daemon's ticks cost a service", tick.run, in_slices=True),
     "put-off": Bench(
         "a service put off the CPU, by the limit of best effort",
         put_off.run,

@@ -26,7 +26,7 @@ TOPICS: Mapping[str, Sequence[str]] = {
     ),
     "blame": ("interference", "bpf"),
     "daemon": (
-        *("daemon", "collect", "tsdb", "alarm", "inputs", "page", "explain", "hooks"),
+        *("daemon", "tick", "collect", "tsdb", "alarm", "inputs", "page", "explain", "hooks"),
         *("devices", "prediction", "member", "day"),
     ),
     "runtimes": ("nri", "proxy"),
