@@ -2,7 +2,7 @@
 emulated guest, as ``bench means`` measures them on a machine; the records go to /tmp/results.
 
 A guest's seconds are dear: fewer means, shorter slices. The work of a request is counted in CPU
-time (``timed_server``), and spinners hash, because the emulator is twice as fast at that as at a loop of
+time (``timed_server``), and spinners hash: at that the emulator is twice as fast as at a loop of
 Python.
 """
 
