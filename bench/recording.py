@@ -22,6 +22,7 @@ from koordlet.kernel.linux import LinuxHost
 
 DIRECTORY = Path(__file__).parent / "records"
 _ROOT = Path(__file__).parents[1]
+TOLD_COMMIT = "KOORDLET_COMMIT"
 _DIGITS, _DIGITS_OF_SLICES = 4, 3
 
 
@@ -39,7 +40,8 @@ class Machine(msgspec.Struct, frozen=True):
 
 class Record(msgspec.Struct, frozen=True):
     """``load_before`` and ``load_after``: load averages of 1, 5 and 15 minutes. ``commit``: with a
-    ``+`` where files differed from it. ``seed``: None where nothing is drawn."""
+    ``+`` where files differed from it. ``seed``: None where nothing is drawn. ``guest``: name of
+    the emulated guest in which it was measured; empty: on the machine itself."""
 
     bench: str
     command: str
@@ -51,6 +53,7 @@ class Record(msgspec.Struct, frozen=True):
     figures: list[Figure]
     seed: int | None = None
     slices: list[Any] = []
+    guest: str = ""
 
     def figure(self, name: str) -> Figure:
         """Raises KeyError naming it."""
@@ -65,19 +68,22 @@ def write(
     command: Sequence[str],
     load_before: tuple[float, float, float],
     measured: Measured,
+    guest: str = "",
 ) -> Path:
-    """Replace the record of this bench by what was measured just now."""
+    """Replace the record of this bench by what was measured just now. ``command``: arguments of the
+    bench, or in a guest the module and its arguments."""
     record = Record(
         bench=bench,
-        command=" ".join(("python", "-m", "bench", *command)),
+        command=" ".join(("python", "-m", *(command if guest else ("bench", *command)))),
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
-        commit=_commit(),
+        commit=commit(),
         machine=_machine(),
         load_before=load_before,
         load_after=os.getloadavg(),
         figures=measured.figures,
         seed=measured.seed,
         slices=list(measured.slices),
+        guest=guest,
     )
     DIRECTORY.mkdir(exist_ok=True)
     path = DIRECTORY / f"{bench}.json"
@@ -121,7 +127,11 @@ def _rounded(item: Any, digits: int) -> Any:
     return item
 
 
-def _commit() -> str:
+def commit() -> str:
+    """Of this tree; a guest has no git and is told."""
+    if (told := os.environ.get(TOLD_COMMIT)) is not None:
+        return told
+
     def git(*arguments: str) -> str:
         done = subprocess.run(
             ["git", "-C", str(_ROOT), *arguments], capture_output=True, text=True, check=False

@@ -9,13 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from bench.effects.guest_means import ARMS as ARMS_OF_GUESTS
 from bench.effects.means import ARMS, SHAPES
 from bench.effects.whole import PAIRS, RUNGS, arm_of
 from bench.figures import Figure, number
 from bench.recording import Record, records
 
-_PLACE = re.compile(r"(<!-- records: (\S+) -->\n).*?(<!-- end of records -->)", re.DOTALL)
+_PLACE = re.compile(r"(<!-- records: ([^>]+?) -->\n).*?(<!-- end of records -->)", re.DOTALL)
 PAGES_WITH_RECORDS = ("README.md", "docs/benchmarks.md", "docs/concepts/cpu-spread.md")
+_OF_KERNEL = re.compile(
+    rf"(?P<shape>{'|'.join(SHAPES)})-(?P<version>\d+(\.\d+)+)(-(?P<cpus>\d+)-cpus)?"
+)
 _NOT_YET = "not recorded yet"
 _FIRST = 3
 TOPICS: Mapping[str, Sequence[str]] = {
@@ -46,11 +50,12 @@ def _table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _with_interval(figure: Figure) -> str:
+def _with_interval(figure: Figure, digits: int = 2) -> str:
     """``1.03 [0.98, 1.09]``"""
     if figure.low is None or figure.high is None:
         return number(figure.value)
-    return f"{figure.value:.2f} [{figure.low:.2f}, {figure.high:.2f}]"
+    value, low, high = (f"{each:.{digits}f}" for each in (figure.value, figure.low, figure.high))
+    return f"{value} [{low}, {high}]"
 
 
 def _judged(figure: Figure) -> str:
@@ -173,6 +178,32 @@ def _means(known: Mapping[str, Record]) -> str:
     return _table(head, rows())
 
 
+def _of_kernel(name: str) -> tuple[tuple[int, ...], str, int] | None:
+    """Version of the kernel, shape of the service and CPUs of a record that a guest made."""
+    found = _OF_KERNEL.fullmatch(name)
+    if found is None:
+        return None
+    version = tuple(int(part) for part in found["version"].split("."))
+    return version, found["shape"], int(found["cpus"] or 2)
+
+
+def _by_kernel(
+    known: Mapping[str, Record], figure: str, arms: Sequence[str], digits: int = 2
+) -> str:
+    """A row a kernel and shape of the service, a column an arm; ``figure``: with a place for it."""
+    found = sorted((of, name) for name in known if (of := _of_kernel(name)) is not None)
+
+    def rows() -> Iterator[Sequence[str]]:
+        for (version, shape, cpus), name in found:
+            record, (threads, work_ms) = known[name], SHAPES[shape]
+            cells = [_with_interval(record.figure(figure.format(arm)), digits) for arm in arms]
+            linux = ".".join(map(str, version))
+            slices = len(record.slices) // (1 + len(ARMS_OF_GUESTS))
+            yield (linux, str(cpus), f"{threads} x {work_ms:g} ms", *cells, str(slices))
+
+    return _table(("Linux", "CPUs", "Service", *arms, "slices of each"), rows())
+
+
 def _demo(known: Mapping[str, Record]) -> str:
     """The figures of the demo with goals, and its waits."""
     record = known.get("demo")
@@ -219,7 +250,8 @@ def _machines(known: Mapping[str, Record]) -> str:
     def rows() -> Iterator[Sequence[str]]:
         for name, record in known.items():
             machine = record.machine
-            where = f"{machine.cpus} CPUs ({machine.model}), Linux {machine.kernel}"
+            model = "emulated" if record.guest else machine.model
+            where = f"{machine.cpus} CPUs ({model}), Linux {machine.kernel}"
             load = f"{record.load_before[0]:.1f}, {record.load_after[0]:.1f}"
             yield f"`{name}`", f"`{record.command}`", record.date, record.commit, where, load
 
@@ -232,6 +264,11 @@ _TABLES: Mapping[str, Callable[[Mapping[str, Record]], str]] = {
     "short": _short,
     "waits": _waits,
     "means": _means,
+    "kernels: p99": lambda known: _by_kernel(known, "p99 {} / alone", tuple(ARMS_OF_GUESTS)),
+    "kernels: waits": lambda known: _by_kernel(
+        known, "waits for a CPU, {}", ("alone", *ARMS_OF_GUESTS), digits=0
+    ),
+    "kernels: BE": lambda known: _by_kernel(known, "BE, {}", tuple(ARMS_OF_GUESTS)),
     "demo": _demo,
     **{name: _of(topic) for name, topic in TOPICS.items()},
     "machines": _machines,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
@@ -75,27 +75,34 @@ SHAPES = {
 
 
 def run(
-    shape: Shape, smoke: bool, say: Callable[[str], None], size: Size | None = None
+    shape: Shape,
+    smoke: bool,
+    say: Callable[[str], None],
+    size: Size | None = None,
+    *,
+    means: Mapping[str, Means] = ARMS,
+    start: Callable[..., services.WorkerThreads] = services.worker_threads,
+    spin: Callable[..., Callable[[], int]] = batch.spinners,
 ) -> Measured:
-    """Raises PermissionError without root."""
+    """``start``: of the service; ``spin``: of best effort. Raises PermissionError without root."""
     size = size or (SMOKE if smoke else Size())
     cpus = frozenset(os.sched_getaffinity(0))
     with stage("ls", "be") as on, going_on(on), _sweeping(on) as knobs:
-        service = services.worker_threads(on, "ls", threads=shape.threads, work_ms=shape.work_ms)
-        done = batch.spinners(on, "be", count=2 * len(cpus))
+        service = start(on, "ls", threads=shape.threads, work_ms=shape.work_ms)
+        done = spin(on, "be", count=2 * len(cpus))
         holder = Holder(on)
 
-        def enter(means: Means) -> None:
-            _set(on, knobs, means, cpus)
+        def enter(each: Means) -> None:
+            _set(on, knobs, each, cpus)
             holder.enter(best_effort=True, managed=False)
 
         arms: dict[str, Callable[[], None]] = {
             "alone": lambda: holder.enter(best_effort=False, managed=False),
-            **{name: partial(enter, means) for name, means in ARMS.items()},
+            **{name: partial(enter, each) for name, each in means.items()},
         }
         rate = round(_USE * len(cpus) * 1000 / shape.work_ms, 1)
         slices = in_slices(on, lambda seconds: service.load(rate, seconds), arms, size, say, done)
-    return Measured(_figures(rate, slices), size.seed, slices)
+    return Measured(_figures(rate, slices, tuple(means)), size.seed, slices)
 
 
 @contextmanager
@@ -132,11 +139,11 @@ def _set(on: Stage, knobs: Knobs, means: Means, cpus: frozenset[int]) -> None:
         knobs.spread.sweep()
 
 
-def _figures(rate: float, slices: Sequence[Slice]) -> list[Figure]:
+def _figures(rate: float, slices: Sequence[Slice], arms: Sequence[str]) -> list[Figure]:
     found = [Figure("requests", rate, "/s")]
-    for arm in ARMS:
+    for arm in arms:
         found += [
             Figure.of(f"p99 {arm} / alone", latency_ratio(slices, arm, 0.99), "x", 1.10),
             Figure.of(f"BE, {arm}", mean_value(slices, arm, lambda s: s.cores["be"]), "cores"),
         ]
-    return [*found, *waits_figures(slices, ("alone", *ARMS))]
+    return [*found, *waits_figures(slices, ("alone", *arms))]

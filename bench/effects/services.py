@@ -215,7 +215,7 @@ def _nginx(
     )
     command = [found.path("nginx"), "-p", str(directory), "-c", str(config)]
     running = on.start("nginx", group, command, found.env)
-    _wait_for(running, address)
+    wait_for(running, address)
     return running, address
 
 
@@ -284,7 +284,7 @@ def redis(
     arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
     running = on.start("redis", group, [found.path("redis-server"), *arguments], found.env)
     address = f"{host}:{port}"
-    _wait_for(running, address)
+    wait_for(running, address)
     with connect(address) as connection:
         for command in (
             f"DEBUG POPULATE {keys} key {value_bytes}",
@@ -338,7 +338,7 @@ def memcached(
     ]
     running = on.start("memcached", group, command, found.env)
     address = f"{host}:{port}"
-    _wait_for(running, address)
+    wait_for(running, address)
     value = b"x" * value_bytes
     with connect(address) as connection:
         for key in range(keys):
@@ -418,7 +418,7 @@ def postgres(on: Stage, group: str, *, scale: int = 10) -> Postgres:
     running = on.start("postgres", group, command, found.env)
     address = str(data / ".s.PGSQL.5432")
     hello = (postgres_protocol.STARTUP, postgres_protocol.READY)
-    _wait_for(running, address, *hello)
+    wait_for(running, address, *hello)
     accounts = scale * ACCOUNTS_OF_SCALE
     with connect(address, *hello) as connection:
         for sql in _FILL_ACCOUNTS:
@@ -463,7 +463,7 @@ def model_server(on: Stage, group: str, *, threads: int, host: str = "127.0.0.1"
     path = f"{_ROOT}:{directory / 'site'}"
     running = on.start("model-server", group, command, {"PYTHONPATH": path})
     address = f"{host}:{port}"
-    _wait_for(running, address)
+    wait_for(running, address)
     return ModelServer(running, address)
 
 
@@ -492,11 +492,11 @@ def worker_threads(on: Stage, group: str, *, threads: int, work_ms: float) -> Wo
     command = (sys.executable, "-m", "koordlet.demo.ls_server", address, str(threads))
     rounds = calibrate(work_ms)
     running = on.start("service", group, (*command, str(rounds)), {"PYTHONPATH": str(_ROOT)})
-    _wait_for(running, address)
+    wait_for(running, address)
     return WorkerThreads(running, address)
 
 
-def _wait_for(running: Running, address: str, greeting: bytes = b"", greeted: bytes = b"") -> None:
+def wait_for(running: Running, address: str, greeting: bytes = b"", greeted: bytes = b"") -> None:
     deadline = time.monotonic() + READY_TIMEOUT_S
     while True:
         try:

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bench.recording import commit
 from tests.vm.services import copy_bcc, copy_services
 from tests.vm.stages import Stage
 
@@ -41,7 +42,8 @@ mount -t ext4 /dev/vdc /opt/koordlet
 # As systemd does, where there is one.
 mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug
 [ "$(uname -m)" = aarch64 ] || ip link set lo up # those of arm64 are without a network
-export KOORDLET_GUEST={guest} HYPOTHESIS_STORAGE_DIRECTORY=/tmp/hypothesis COLUMNS=120
+export KOORDLET_GUEST={guest} KOORDLET_COMMIT={commit}
+export HYPOTHESIS_STORAGE_DIRECTORY=/tmp/hypothesis COLUMNS=120
 # /tmp is no disk: what is written there is no page cache.
 export TMPDIR=/var/tmp
 export PATH=/opt/koordlet/bin:$PATH XDG_CACHE_HOME=/srv/koordlet/cache
@@ -202,7 +204,7 @@ def payload_disk(guest: str, image: Path, stages: tuple[Stage, ...], disk: Path)
         if any(stage.bcc for stage in stages):
             copy_bcc(_kernel(image), Path(work) / "bcc")
         lines = "\n".join(_line(stage) for stage in stages)
-        (Path(work) / "main").write_text(_MAIN.format(guest=guest, stages=lines))
+        (Path(work) / "main").write_text(_MAIN.format(guest=guest, commit=commit(), stages=lines))
         (Path(work) / "main").chmod(0o755)
         make_ext4(Path(work), disk)
 

@@ -18,6 +18,7 @@ _CORES_AND_NODES = (
     "-object", f"memory-backend-ram,id=m1,size={_HALF}",
     "-numa", "node,nodeid=0,memdev=m0,cpus=0-1", "-numa", "node,nodeid=1,memdev=m1,cpus=2-3",
 )  # fmt: skip
+_AMD64_CPU, _TURN_US = "Skylake-Client-v4", 50
 _TWO = ("-smp", "2", "-m", "1024M")
 
 
@@ -63,6 +64,40 @@ _ARM = Image("trixie", "arm64")
 # Instead of systemd.
 _PLAIN_INIT = "init=/usr/lib/koordlet-guest/plain-init"
 
+
+def _taking_turns(cpus: int) -> tuple[str, ...]:
+    """What QEMU is told of CPUs that take turns every 50 us of the guest's time.
+
+    QEMU 7.2 lets a CPU go on until a timer is due, and the next one in its list has nothing left
+    then: of two busy CPUs the second stands still. So one that the guest never starts stands
+    between two that work (its numbers are the highest, and ``nr_cpus`` leaves them out). The timer
+    is a network filter's: it is of the guest's clock and interrupts none of its CPUs."""
+    model, words = f"{_AMD64_CPU}-x86_64-cpu", []
+    for number in range(1, cpus):
+        for core in (cpus + number - 1, number):
+            words += ["-device", f"{model},socket-id=0,core-id={core},thread-id=0"]
+    most = 2 * cpus - 1
+    return (
+        *("-smp", f"1,maxcpus={most},sockets=1,cores={most},threads=1", "-m", "1024M", *words),
+        *("-netdev", "user,id=turns,restrict=on", "-object"),
+        f"filter-buffer,id=turn,netdev=turns,queue=rx,interval={_TURN_US}",
+    )
+
+
+def _kernel(version: str, suite: str, cpus: int) -> Guest:
+    """To measure how a kernel shares its CPUs, at a time scale of its own."""
+    return Guest(
+        f"kernel-{version}" + (f"-{cpus}" if cpus != 2 else ""),
+        Image(suite),
+        f"Linux {version} with {cpus} CPUs, an instruction takes 1 ns, no systemd",
+        append=f"{_PLAIN_INIT} tsc=reliable nr_cpus={cpus}",
+        icount_shift=0,
+        measures=True,
+        is_long=True,
+        cpus_and_memory=_taking_turns(cpus),
+    )
+
+
 GUESTS = (
     Guest("v2", _TRIXIE, "systemd, cgroup v2"),
     Guest(
@@ -98,6 +133,11 @@ GUESTS = (
         append=_PLAIN_INIT,
         measures=True,
     ),
+    *(
+        _kernel(version, suite, cpus)
+        for version, suite in (("6.1", "bookworm"), ("6.12", "trixie"), ("7.2", "sid"))
+        for cpus in (2, 4)
+    ),
     Guest("cold", _TRIXIE, "as v2 without systemd, cold memory", append=_PLAIN_INIT),
     Guest(
         "core",
@@ -126,7 +166,7 @@ GUESTS = (
 # The program and its machine, and what the kernel is told: its name for the first serial line, and
 # (x86) not to test the timer, which on a busy host takes too long and ends in a panic.
 _AMD64 = (
-    ("qemu-system-x86_64", "-machine", "q35", "-cpu", "Skylake-Client-v4"),
+    ("qemu-system-x86_64", "-machine", "q35", "-cpu", _AMD64_CPU),
     "console=ttyS0 no_timer_check",
 )  # fmt: skip
 _ARM64 = (

@@ -51,3 +51,13 @@ def test_no_file_with_a_marked_test_is_passed_over(request: pytest.FixtureReques
     """With `-m kernel` a file that does not name the mark is not imported (tests/conftest.py)."""
     marked = {i.path for i in request.session.items if i.get_closest_marker("kernel")}
     assert [path for path in marked if b"mark.kernel" not in path.read_bytes()] == []
+
+
+def test_between_two_cpus_that_take_turns_stands_one_that_is_never_started() -> None:
+    for guest in (guest for guest in GUESTS if guest.name.startswith("kernel-")):
+        found = re.search(r"nr_cpus=(\d+)", guest.append)
+        assert found is not None
+        cpus = int(found[1])
+        cores = [0, *map(int, re.findall(r"core-id=(\d+)", " ".join(guest.cpus_and_memory)))]
+        assert cores[::2] == list(range(cpus))
+        assert sorted(cores[1::2]) == list(range(cpus, 2 * cpus - 1))
