@@ -307,8 +307,10 @@ class NodeCpus(msgspec.Struct, frozen=True):
 
 
 class KernelRules(msgspec.Struct, frozen=True):
-    """What this kernel couples or rounds."""
+    """What this kernel couples or rounds. ``version``: its first two numbers; (0, 0) where nobody
+    knows."""
 
+    version: tuple[int, int] = (0, 0)
     quotas_nest: bool = False
     """It refuses a CPU quota below that of a cgroup inside (cgroup v1)."""
     cpusets_nest: bool = False
@@ -434,7 +436,13 @@ class Means(msgspec.Struct, frozen=True):
 
 
 DEFAULT_MEANS = Means()
-"""Until it was measured on this node: the least harmful in ``docs/concepts/cpu-means.md``."""
+_SPREAD_BEFORE = (7, 0)
+
+
+def default_means(node: Node) -> Means:
+    """Return the least harmful ones on this kernel, until it was measured on this node (the table
+    of kernels in ``docs/concepts/cpu-spread.md``): on Linux 7 spreading brings nothing."""
+    return Means(spread=node.rules.version < _SPREAD_BEFORE)
 
 
 class Snapshot(msgspec.Struct, frozen=True):
