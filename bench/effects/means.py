@@ -53,8 +53,6 @@ ARMS = {
     "idle": Means(idle=True),
     "weight, spread": Means(idle=False, spread=True),
     "idle, spread": Means(idle=True, spread=True),
-    "weight, quota of 100 ms": Means(idle=False, quota_ms=100),
-    "idle, spread, quota of 10 ms": Means(idle=True, spread=True, quota_ms=10),
     "idle, spread, quota of 100 ms": Means(idle=True, spread=True, quota_ms=100),
     "idle, spread, quota of 1 s": Means(idle=True, spread=True, quota_ms=1000),
     "idle, half": Means(idle=True, half=True),

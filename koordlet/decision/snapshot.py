@@ -437,12 +437,15 @@ class Means(msgspec.Struct, frozen=True):
 
 DEFAULT_MEANS = Means()
 _SPREAD_BEFORE = (7, 0)
+_FEW_CPUS = 2
 
 
 def default_means(node: Node) -> Means:
-    """Return the least harmful ones on this kernel, until it was measured on this node (the table
-    of kernels in ``docs/concepts/cpu-spread.md``): on Linux 7 spreading brings nothing."""
-    return Means(spread=node.rules.version < _SPREAD_BEFORE)
+    """Return the least harmful ones on this machine, until it was measured
+    (``docs/concepts/cpu-spread.md``): on Linux 7 spreading brings nothing; of few CPUs a list is
+    too coarse, and all tasks of a service go where best effort may not run."""
+    few = len(node.topology.cpus) <= _FEW_CPUS
+    return Means(spread=node.rules.version < _SPREAD_BEFORE, quota=few)
 
 
 class Snapshot(msgspec.Struct, frozen=True):

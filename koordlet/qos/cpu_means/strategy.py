@@ -108,7 +108,7 @@ def possible(snapshot: Snapshot) -> tuple[Means, ...]:
     default = default_means(snapshot.node)
     found = [
         Means(weight=weight, spread=spread, quota=quota)
-        for quota in ((False, True) if limits else (False,))
+        for quota in ((default.quota, not default.quota) if limits else (False,))
         for spread in ((default.spread, not default.spread) if yields else (False,))
         for weight in ((False, True) if weighs else (False,))
     ]
