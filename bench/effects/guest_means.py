@@ -24,7 +24,7 @@ from bench.effects.stage import Stage
 from bench.figures import machine_line, table
 from koordlet.decision.resource import Resource
 
-ARMS = {name: each for name, each in means.ARMS.items() if not (each.quota or each.half)}
+ARMS = {name: each for name, each in means.ARMS.items() if not (each.quota_ms or each.half)}
 SIZE = Size(slices=20, slice_s=1.5)
 _RESULTS = Path("/tmp/results")
 

@@ -2,7 +2,7 @@
 nobody has pinned: what each does to its latency and to its waits, and what best effort gets.
 
 The smallest weight or ``cpu.idle``; with threads of best effort kept each on one CPU, as many on
-each; with a quota of 60 % of the machine in periods of 10 ms, or on half of its CPUs.
+each; with a quota of 60 % of the machine, or on half of its CPUs.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from bench.effects.slices import (
 )
 from bench.effects.stage import Stage, stage
 from bench.figures import Figure, Measured
-from koordlet.decision.resource import MIN_SHARES, UNLIMITED, Resource
+from koordlet.decision.resource import CFS_PERIOD_US, MIN_SHARES, UNLIMITED, Resource
 from koordlet.kernel.knobs import Knobs
 from koordlet.kernel.linux import LinuxHost
 from koordlet.protocol.cpuset import format_cpulist
 
-_PERIOD_US = 10_000
 _QUOTA_SHARE = 0.6
 _SWEEP_S = 1.0
 _USE = 0.2  # of the machine, by the service
 
 
 class Means(NamedTuple):
-    """``idle``: ``cpu.idle``, else the smallest weight."""
+    """``idle``: ``cpu.idle``, else the smallest weight. ``quota_ms``: period of the quota, 0: there
+    is none."""
 
     idle: bool
     spread: bool = False
-    quota: bool = False
+    quota_ms: int = 0
     half: bool = False
 
 
@@ -53,8 +53,8 @@ ARMS = {
     "idle": Means(idle=True),
     "weight, spread": Means(idle=False, spread=True),
     "idle, spread": Means(idle=True, spread=True),
-    "weight, quota": Means(idle=False, quota=True),
-    "idle, spread, quota": Means(idle=True, spread=True, quota=True),
+    "idle, spread, quota of 100 ms": Means(idle=True, spread=True, quota_ms=100),
+    "idle, spread, quota of 1 s": Means(idle=True, spread=True, quota_ms=1000),
     "idle, half": Means(idle=True, half=True),
 }
 
@@ -128,9 +128,11 @@ def _set(on: Stage, knobs: Knobs, means: Means, cpus: frozenset[int]) -> None:
     write(group, Resource.CPU_IDLE, int(means.idle))
     if not means.idle:
         write(group, Resource.CPU_SHARES, MIN_SHARES)
-    write(group, Resource.CPU_PERIOD_US, _PERIOD_US)
-    quota_us = round(_QUOTA_SHARE * len(cpus) * _PERIOD_US) if means.quota else UNLIMITED
-    write(group, Resource.CPU_QUOTA_US, quota_us)
+    period_us = 1000 * means.quota_ms or CFS_PERIOD_US
+    write(group, Resource.CPU_QUOTA_US, UNLIMITED)
+    write(group, Resource.CPU_PERIOD_US, period_us)
+    if means.quota_ms:
+        write(group, Resource.CPU_QUOTA_US, round(_QUOTA_SHARE * len(cpus) * period_us))
     some = frozenset(sorted(cpus)[: max(1, len(cpus) // 2)]) if means.half else cpus
     write(group, Resource.CPUSET_CPUS, format_cpulist(some))
     wanted = format_cpulist(cpus) if means.spread else ""

@@ -307,8 +307,10 @@ class NodeCpus(msgspec.Struct, frozen=True):
 
 
 class KernelRules(msgspec.Struct, frozen=True):
-    """What this kernel couples or rounds."""
+    """What this kernel couples or rounds. ``version``: its first two numbers; (0, 0) where nobody
+    knows."""
 
+    version: tuple[int, int] = (0, 0)
     quotas_nest: bool = False
     """It refuses a CPU quota below that of a cgroup inside (cgroup v1)."""
     cpusets_nest: bool = False
@@ -434,7 +436,16 @@ class Means(msgspec.Struct, frozen=True):
 
 
 DEFAULT_MEANS = Means()
-"""Until it was measured on this node: the least harmful in ``docs/concepts/cpu-means.md``."""
+_SPREAD_BEFORE = (7, 0)
+_FEW_CPUS = 2
+
+
+def default_means(node: Node) -> Means:
+    """Return the least harmful ones on this machine, until it was measured
+    (``docs/concepts/cpu-spread.md``): on Linux 7 spreading brings nothing; of few CPUs a list is
+    too coarse, and all tasks of a service go where best effort may not run."""
+    few = len(node.topology.cpus) <= _FEW_CPUS
+    return Means(spread=node.rules.version < _SPREAD_BEFORE, quota=few)
 
 
 class Snapshot(msgspec.Struct, frozen=True):

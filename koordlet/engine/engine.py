@@ -24,7 +24,6 @@ from koordlet.decision.record import Kind, Record
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import (
     ALARMS,
-    DEFAULT_MEANS,
     Capability,
     Fault,
     Means,
@@ -33,6 +32,7 @@ from koordlet.decision.snapshot import (
     Snapshot,
     Wake,
     WakeKind,
+    default_means,
     with_planned,
 )
 from koordlet.decision.strategy import AnyHook, AnyStrategy
@@ -104,7 +104,7 @@ class Engine:
         """Whether it was tried to find out what the kernel can do."""
         self._wake = Wake()
         self._hooks_due = -math.inf
-        self._means_before = DEFAULT_MEANS
+        self._means_before: Means | None = None
         self._hooks_pass: Pass | None = None
         self.cluster = NO_CLUSTER
         """What the cluster says of the node; see ``take_cluster``."""
@@ -260,9 +260,8 @@ class Engine:
         self._wake = wake
         if self.pausing.turn():
             self._hooks_due = -math.inf
-        snapshot = msgspec.structs.replace(
-            self.snapshot(wake), evicting=self.evictions.view(), means=self._means()
-        )
+        snapshot = msgspec.structs.replace(self.snapshot(wake), evicting=self.evictions.view())
+        self._follow_means(snapshot.means)
         self._changes.collectors(snapshot.time, parts.runner.health())
         inventories = (each.inventory for each in parts.runner.devices())
         self._changes.devices(snapshot.now, snapshot.time, inventories)
@@ -302,19 +301,23 @@ class Engine:
             parts.decisions.flush()
         self.last_tick = ended
 
-    def _means(self) -> Means:
-        """Those in force: what ``cpu-means`` has decided, the default where it does not act. While
-        it tries some, waits are read each second."""
+    def _means(self, node: Node) -> Means:
+        """Those in force: what ``cpu-means`` has decided, the default where it does not act."""
         runs = self.runs.get(CPU_MEANS)
         if runs is None or self.only_shows(CPU_MEANS):
-            return DEFAULT_MEANS
+            return default_means(node)
         memory: MeansState = runs.memory
-        if memory.trial is not None:
-            self.parts.runner.alarm()
-        if memory.means != self._means_before:
-            self._means_before = memory.means
+        return memory.means or default_means(node)
+
+    def _follow_means(self, means: Means) -> None:
+        """Hooks look at once where they are others than before. While some are tried, waits are
+        read each second."""
+        if means != self._means_before:
+            self._means_before = means
             self._hooks_due = -math.inf
-        return memory.means
+        runs = self.runs.get(CPU_MEANS)
+        if runs is not None and runs.memory.trial is not None:
+            self.parts.runner.alarm()
 
     def _spread(self, snapshot: Snapshot) -> None:
         """Look at the threads of best-effort work again."""
@@ -351,16 +354,17 @@ class Engine:
 
     def snapshot(self, wake: Wake) -> Snapshot:
         """Snapshot of the current state."""
-        parts = self.parts
+        parts, node = self.parts, self.node()
         return take(
             parts.host,
             parts.knobs,
             parts.store,
             wake=wake,
-            node=self.node(),
+            node=node,
             pods=parts.state.pods(),
             applications=parts.state.applications(),
             slo=self.loaded.slo,
+            means=self._means(node),
             collect_interval_s=options.collect_interval_s(self.loaded.config),
             sources_synced=parts.state.synced,
             originals=parts.actuator.original,

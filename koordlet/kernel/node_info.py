@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -46,6 +47,12 @@ def cpu_info(host: Host, *, sys_root: str = "/sys", proc_root: str = "/proc") ->
         is_turbo_enabled=no_turbo == "0" or (not no_turbo and boost == "1"),
         l3_mask=_text(host, f"{mount_point(sys_root)}/info/L3/cbm_mask").strip(),
     )
+
+
+def kernel_version(host: Host, proc_root: str = "/proc") -> tuple[int, int]:
+    """The first two numbers of its release; (0, 0) where it cannot be read."""
+    release = re.match(r"(\d+)\.(\d+)", _text(host, f"{proc_root}/sys/kernel/osrelease"))
+    return (int(release[1]), int(release[2])) if release is not None else (0, 0)
 
 
 def numa_memory(host: Host, sys_root: str = "/sys") -> dict[int, NumaMemory]:

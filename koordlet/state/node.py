@@ -24,6 +24,7 @@ from koordlet.kernel.block import read_block_devices
 from koordlet.kernel.cgroup.conversions import PAGE_BYTES
 from koordlet.kernel.cgroup.kubepods import Kubepods
 from koordlet.kernel.host import Host
+from koordlet.kernel.node_info import kernel_version
 from koordlet.kernel.proc.files import memory
 from koordlet.kernel.resctrl_info import Divisible, read_resctrl
 from koordlet.kernel.verbs import read_verbs
@@ -86,6 +87,7 @@ class Hardware(msgspec.Struct, frozen=True):
     verbs_devices: Mapping[str, DeviceNode] = msgspec.field(default_factory=dict)
     resctrl: Divisible = Divisible()
     blocks: BlockDevices = BlockDevices()
+    kernel: tuple[int, int] = (0, 0)
 
 
 NO_HARDWARE = Hardware()
@@ -99,6 +101,7 @@ def read_hardware(host: Host, *, sys_root: str = "/sys", proc_root: str = "/proc
         read_verbs(host, sys_root) if host.exists(f"{sys_root}/class/infiniband_verbs") else {},
         read_resctrl(host, sys_root, proc_root),
         read_block_devices(host, sys_root, proc_root),
+        kernel_version(host, proc_root),
     )
 
 
@@ -152,7 +155,7 @@ def node_of(
             ),
         ),
         tree=NO_TREE if tree is None else KubepodsTree(tree.root, tree.burstable, tree.besteffort),
-        rules=KernelRules(page_bytes=PAGE_BYTES),
+        rules=KernelRules(version=hardware.kernel, page_bytes=PAGE_BYTES),
         rdt=Rdt(**hardware.resctrl._asdict()),
         blocks=hardware.blocks,
         verbs_devices=hardware.verbs_devices,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from koordlet.decision.metrics import Aggregate, Metric, Reading
 from koordlet.decision.reads import Reads
 from koordlet.decision.resource import Resource, Value
-from koordlet.decision.snapshot import Application, Node, Pod, Snapshot, Wake
+from koordlet.decision.snapshot import DEFAULT_MEANS, Application, Means, Node, Pod, Snapshot, Wake
 from koordlet.kernel.cgroup.cgroups import Unsupported
 from koordlet.kernel.host import Host
 from koordlet.kernel.knobs import Knobs
@@ -188,6 +188,7 @@ def take(
     pods: tuple[Pod, ...],
     applications: tuple[Application, ...],
     slo: NodeSLOSpec | None,
+    means: Means = DEFAULT_MEANS,
     collect_interval_s: float,
     sources_synced: bool,
     originals: Originals = _untouched,
@@ -209,4 +210,5 @@ def take(
         in_force=KernelView(knobs, originals, ours, others),
         collect_interval_s=collect_interval_s,
         sources_synced=sources_synced,
+        means=means,
     )

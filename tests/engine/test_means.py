@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from koordlet_fakefs.bpf.run_queue import FakeRunQueue
 
@@ -22,8 +23,8 @@ class Scene:
     """Service ``shop`` and BE work that fills the CPUs. ``wait_ms``: how long the service waits for
     itself in each second under ``cpu.idle``, and under the smallest weight."""
 
-    def __init__(self, make_world: MakeWorld, idle_ms: float, weight_ms: float) -> None:
-        self.world = world = make_world(BODY)
+    def __init__(self, make_world: MakeWorld, idle_ms: float, weight_ms: float, **options: Any) -> None:
+        self.world = world = make_world(BODY, **options)
         self.queue = FakeRunQueue()
         world.host.make_run_queue = lambda: self.queue
         world.application("shop", 1.0)
@@ -63,7 +64,7 @@ def test_what_makes_the_service_wait_least_is_kept(make_world: MakeWorld) -> Non
     scene = Scene(make_world, idle_ms=100, weight_ms=20)
     assert scene.held() == (1, True), "the default"
     assert scene.trial() == {(1, True), (1, False), (0, True), (0, False)}
-    assert scene.state.means.weight
+    assert scene.state.means is not None and scene.state.means.weight
     for _ in range(3):
         scene.second()
     assert scene.held()[0] == 0 and scene.world.value("batch", Resource.CPU_SHARES) == 2
@@ -85,6 +86,12 @@ def test_while_it_is_paused_the_default_counts(make_world: MakeWorld) -> None:
     scene.world.views.pause(("cpu-means",), (), for_s=None, reason="", by="")
     scene.world.run(2)
     assert scene.held() == (1, True)
+
+
+def test_the_default_is_that_of_the_kernel(make_world: MakeWorld) -> None:
+    scene = Scene(make_world, idle_ms=50, weight_ms=50, kernel_release="7.2.13-fake")
+    scene.second()
+    assert scene.held() == (1, False)
 
 
 def test_what_the_settings_name_is_not_tried(make_world: MakeWorld) -> None:

@@ -16,7 +16,7 @@ from koordlet.decision import slo_keys
 from koordlet.decision.options import Options, about
 from koordlet.decision.plan import Decision, Plan
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import DEFAULT_MEANS, Means, Snapshot
+from koordlet.decision.snapshot import Means, Snapshot, default_means
 from koordlet.decision.strategy import Strategy
 from koordlet.decision.why import Input, Why
 from koordlet.qos.cpu_means.look import Look, look
@@ -44,15 +44,21 @@ class CpuMeansOptions(Options, frozen=True):
 
 
 class MeansState(msgspec.Struct, frozen=True):
-    """``means``: those in force now. ``busy_since``: from when on both kinds of work were busy;
+    """``busy_since``: from when on both kinds of work were busy;
     ``not_before``: no trial sooner (both as ``Snapshot.now``). ``count``: trials so far."""
 
-    means: Means = DEFAULT_MEANS
     trial: Trial | None = None
     kept: Kept | None = None
     busy_since: float | None = None
     not_before: float = 0.0
     count: int = 0
+
+    @property
+    def means(self) -> Means | None:
+        """Those in force now; None: the default."""
+        if self.trial is not None:
+            return self.trial.means
+        return self.kept.means if self.kept is not None else None
 
 
 def decide(snapshot: Snapshot, memory: MeansState, _: Options) -> Decision:
@@ -63,12 +69,12 @@ def decide(snapshot: Snapshot, memory: MeansState, _: Options) -> Decision:
     seen = look(snapshot, _USUAL_WAITS_S)
     after = _with_busy(snapshot, memory, seen)
     if len(candidates) < 2:
-        only = msgspec.structs.replace(after, means=candidates[0])
         text = "the settings leave no choice of means"
-        return _rest(only, Why("cpu-means.no-choice", text))
+        without = msgspec.structs.replace(after, kept=None)
+        return _rest(without, Why("cpu-means.no-choice", text))
     if seen is None and after.kept is None:
         text = (
-            f"{title(after.means, candidates)}, the default: no waits of latency-sensitive work "
+            f"{title(candidates[0], candidates)}, the default: no waits of latency-sensitive work "
             "were measured, so nothing is tried (`koordlet doctor` says what the kernel lacks)"
         )
         return _rest(after, Why("cpu-means.not-measured", text))
@@ -79,7 +85,7 @@ def decide(snapshot: Snapshot, memory: MeansState, _: Options) -> Decision:
             else _waiting(snapshot, after, candidates, seen)
         )
     trial = begin(candidates, snapshot.now, after.count + 1)
-    begun = msgspec.structs.replace(after, trial=trial, means=trial.means, count=after.count + 1)
+    begun = msgspec.structs.replace(after, trial=trial, count=after.count + 1)
     return _trying(begun, trial)
 
 
@@ -99,10 +105,11 @@ def possible(snapshot: Snapshot) -> tuple[Means, ...]:
     )
     suppress = slo.resource_used_threshold_with_be if slo is not None else None
     limits = suppress is not None and bool(suppress.enable) and not suppress.cpu_suppress_policy
+    default = default_means(snapshot.node)
     found = [
         Means(weight=weight, spread=spread, quota=quota)
-        for quota in ((False, True) if limits else (False,))
-        for spread in ((True, False) if yields else (False,))
+        for quota in ((default.quota, not default.quota) if limits else (False,))
+        for spread in ((default.spread, not default.spread) if yields else (False,))
         for weight in ((False, True) if weighs else (False,))
     ]
     return tuple(found)
@@ -153,18 +160,23 @@ def _go_on(
     snapshot: Snapshot, memory: MeansState, trial: Trial, candidates: tuple[Means, ...]
 ) -> Decision:
     next_ = step(trial, look(snapshot), snapshot.now)
-    if next_ is None or candidates != trial.candidates:
-        means = memory.kept.means if memory.kept is not None else DEFAULT_MEANS
+    obstacle = ""
+    if snapshot.means != trial.means:
+        obstacle = "cpu-means is paused, or only observes"
+    elif candidates != trial.candidates:
+        obstacle = "the settings have changed"
+    elif next_ is None:
+        obstacle = "no waits were measured any more"
+    if obstacle or next_ is None:
         given_up = msgspec.structs.replace(
-            memory, trial=None, means=means, busy_since=None, not_before=snapshot.now + AGAIN_S
+            memory, trial=None, busy_since=None, not_before=snapshot.now + AGAIN_S
         )
-        text = "the trial was given up: nobody waited any more, or the settings have changed"
-        return _rest(given_up, Why("cpu-means.given-up", text))
+        return _rest(given_up, Why("cpu-means.given-up", f"the trial was given up: {obstacle}"))
     if not next_.is_over:
-        return _trying(msgspec.structs.replace(memory, trial=next_, means=next_.means), next_)
+        return _trying(msgspec.structs.replace(memory, trial=next_), next_)
     kept = choose(next_, snapshot.now)
     after = msgspec.structs.replace(
-        memory, trial=None, kept=kept, means=kept.means, not_before=snapshot.now + AGAIN_S
+        memory, trial=None, kept=kept, not_before=snapshot.now + AGAIN_S
     )
     return _rest(after, _why(kept))
 
@@ -187,7 +199,7 @@ def _waiting(
 ) -> Decision:
     least_be, least_ls = _least(snapshot)
     text = (
-        f"not measured yet: {title(memory.means, candidates)}, the default; a trial begins when "
+        f"not measured yet: {title(candidates[0], candidates)}, the default; a trial begins when "
         f"best effort uses {least_be:.2f} cores and latency-sensitive work {least_ls:.2f} for "
         f"{STEADY_S:.0f} s"
     )

@@ -29,8 +29,12 @@ from koordlet.qos.cpu_usage import usage_by_subject
 LEAST_US = 2_000
 """What each target keeps. Quotas here are reckoned for ``CFS_PERIOD_US`` and converted to the
 period in force when they are set."""
-BAND = 0.01
-"""A change smaller than this share of the node is not worth a write."""
+BAND, LONG_BAND = 0.01, 0.04
+"""A change smaller than this share of the node is not worth a write. In long periods it costs more:
+the kernel gives a whole quota anew at each write."""
+LONG_PERIOD_US = 1_000_000
+"""The longest that the kernel takes. Where BE comes back after a quota was used up, a running task
+of LS may have to wait for one clock tick (docs/concepts/cpu-suppress.md): so, seldom."""
 
 
 INNER_ANEW_S = 30.0
@@ -65,9 +69,11 @@ def apply(
     limit: Limit,
     shares: dict[str, QuotaShare],
     inner: Inner | None = None,
+    period_us: int | None = None,
 ) -> tuple[Applied, dict[str, QuotaShare], Inner | None]:
     """Settings of the quota policy; for next time what each target was given, and the quotas
-    inside the best-effort directory."""
+    inside the best-effort directory. ``period_us``: what the periods shall be; None: as they
+    are."""
     found: list[Current] = []
     keep: list[tuple[str, Resource]] = []
     notes: list[Why] = []
@@ -76,7 +82,7 @@ def apply(
         if current is not None:
             found.append(current)
             continue
-        keep.append((target.cgroup, Resource.CPU_QUOTA_US))
+        keep += ((target.cgroup, each) for each in (Resource.CPU_QUOTA_US, Resource.CPU_PERIOD_US))
         text = (
             f"{target.name}: no CPU quota can be read in cgroup {shown(target.cgroup)}; it stays "
             "as it is (on cgroup v2 its parent must list cpu in cgroup.subtree_control)"
@@ -98,15 +104,17 @@ def apply(
     total_us = max(int(level), LEAST_US * len(found))
     exact, demands = _divide(snapshot, found, shares, total_us, step_us, limit.elapsed_s)
     least_us = min(promised_us, sum(exact))
-    values = _spare_writes(found, exact, least_us, total_us + node_us * BAND, node_us * BAND)
+    band_us = node_us * (BAND if period_us is None else LONG_BAND)
+    values = _spare_writes(found, exact, least_us, total_us + band_us, band_us)
 
     given = {
         current.target.cgroup: QuotaShare(value, want)
         for current, value, want in zip(found, values, demands, strict=True)
     }
     settings = tuple(
-        _setting(current, value, total_us, wanted_us, goal_us, limit)
+        setting
         for current, value in zip(found, values, strict=True)
+        for setting in _settings(current, value, total_us, wanted_us, goal_us, limit, period_us)
     )
     if snapshot.node.rules.quotas_nest:
         quotas: tuple[tuple[str, int, int], ...]
@@ -289,9 +297,15 @@ def _within(snapshot: Snapshot, target: BestEffortGroup) -> Iterator[str]:
             yield from (cgroup for cgroup, _ in walk(snapshot.in_force, app.cgroup))
 
 
-def _setting(
-    current: Current, value: int, total_us: int, wanted_us: int, goal_us: float, limit: Limit
-) -> Setting:
+def _settings(
+    current: Current,
+    value: int,
+    total_us: int,
+    wanted_us: int,
+    goal_us: float,
+    limit: Limit,
+    period_us: int | None,
+) -> Iterator[Setting]:
     target = current.target
     text = f"{limit.text}; {target.name} gets {value / CFS_PERIOD_US:.2f} cores"
     if goal_us < wanted_us:
@@ -304,16 +318,18 @@ def _setting(
             f" (the limit is at {total_us / CFS_PERIOD_US:.2f} and grows by at most "
             f"{GROWTH_PER_S:.0%} of the node per second)"
         )
-    if current.quota_us == value:
+    period = period_us or current.period_us
+    if current.quota_us == value and period == current.period_us:
         raw_us = current.raw_us
     else:
-        raw_us = max(value * current.period_us // CFS_PERIOD_US, MIN_QUOTA_US)
+        raw_us = max(value * period // CFS_PERIOD_US, MIN_QUOTA_US)
     before = UNLIMITED if current.quota_us is None else current.raw_us
     facts = (
         *limit.inputs,
         Input("limit of all BE", total_us, "us per 100 ms"),
         Input("quota before", before, "us"),
     )
-    return Setting(
-        target.cgroup, Resource.CPU_QUOTA_US, raw_us, Why("cpu-suppress.quota", text, facts)
-    )
+    why = Why("cpu-suppress.quota", text, facts)
+    if period_us is not None:
+        yield Setting(target.cgroup, Resource.CPU_PERIOD_US, period_us, why)
+    yield Setting(target.cgroup, Resource.CPU_QUOTA_US, raw_us, why)

@@ -86,7 +86,8 @@ def decide(snapshot: Snapshot, memory: SuppressState, _: Options = DEFAULTS) -> 
         policy = CPUSET_POLICY if without_list is None else QUOTA_POLICY
         reason = _NOT_ASKED[policy]
         if snapshot.means.quota:
-            policy, reason = QUOTA_POLICY, "not set: quota, which cpu-means has chosen"
+            policy = QUOTA_POLICY
+            reason = "not set: quota in long periods (cpu-means), which delays LS less here"
         if without_list is not None:
             notes.append(_by_quota(without_list))
     if policy == CPUSET_POLICY and not snapshot.sources_synced:
@@ -96,7 +97,8 @@ def decide(snapshot: Snapshot, memory: SuppressState, _: Options = DEFAULTS) -> 
     if isinstance(terms, Why):
         return _keep(snapshot, memory, terms)
     asked = Input("cpuSuppressPolicy", reason)
-    return _suppress(snapshot, memory, policy, terms, found, notes, asked)
+    period_us = cpu_quota.LONG_PERIOD_US if not slo.cpu_suppress_policy else None
+    return _suppress(snapshot, memory, policy, terms, found, notes, asked, period_us)
 
 
 def _has_quota_alone(snapshot: Snapshot, target: BestEffortGroup) -> bool:
@@ -123,6 +125,7 @@ def _suppress(
     found: tuple[BestEffortGroup, ...],
     notes: list[Why],
     asked: Input,
+    period_us: int | None,
 ) -> Decision:
     if memory.policy != policy:
         memory = SuppressState(policy, memory.at, pressure=memory.pressure)
@@ -146,7 +149,7 @@ def _suppress(
     )
     shares, below, inner = memory.shares, memory.below, memory.inner
     if policy == QUOTA_POLICY:
-        applied, shares, inner = cpu_quota.apply(snapshot, found, limit, shares, inner)
+        applied, shares, inner = cpu_quota.apply(snapshot, found, limit, shares, inner, period_us)
     else:
         applied, below = cpu_cpuset.apply(snapshot, found, limit, below)
     if not found:
@@ -214,7 +217,7 @@ STRATEGY = Strategy(
     lasting=_lasting,
     options=DEFAULTS,
     families=(BE_CPU_CORES, LS_USED_CPU_CORES),
-    writes=(Resource.CPU_QUOTA_US, Resource.CPUSET_CPUS),
+    writes=(Resource.CPU_QUOTA_US, Resource.CPU_PERIOD_US, Resource.CPUSET_CPUS),
     needs=(Resource.CPU_QUOTA_US, Resource.CPUSET_CPUS),
     switches=(slo_keys.BEST_EFFORT_LIMITED,),
     arguments=slo_keys.below(slo_keys.THRESHOLDS, "enable", "cpuSuppress*"),

@@ -11,7 +11,14 @@ import pytest
 from koordlet.decision.metrics import CPU_WAIT, HOST_APPLICATION_CPU_USAGE, NODE_CPU_USAGE
 from koordlet.decision.plan import Decision
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import DEFAULT_MEANS, Capability, Means, Snapshot
+from koordlet.decision.snapshot import (
+    DEFAULT_MEANS,
+    Capability,
+    KernelRules,
+    Means,
+    Snapshot,
+    default_means,
+)
 from koordlet.protocol.slo import (
     CPUQOS,
     NodeSLOSpec,
@@ -79,7 +86,8 @@ def _run(
 ) -> tuple[MeansState, list[Decision]]:
     decisions = []
     for second in range(seconds):
-        seen = _snapshot(float(second), _metrics(waits(memory.means)))
+        means = memory.means or DEFAULT_MEANS
+        seen = _snapshot(float(second), _metrics(waits(means)), means=means)
         decisions.append(STRATEGY.decide(seen, memory))
         memory = decisions[-1].memory
     return memory, decisions
@@ -96,7 +104,7 @@ def test_who_waits_behind_whom() -> None:
 def test_after_a_while_the_best_is_kept_with_its_reason() -> None:
     costs = {True: 30.0, False: 150.0}
     memory, decisions = _run(lambda means: costs[means.weight], 400)
-    assert memory.means.weight and memory.trial is None
+    assert memory.means == Means(weight=True) and memory.trial is None
     assert not any(each.plan.settings for each in decisions)
     tried = [each.summary for each in decisions if "tried in turn" in each.summary]
     assert len(tried) == SLICE_S * (4 * ROUNDS_OF_ALL + 3 * (ROUNDS - ROUNDS_OF_ALL))
@@ -141,8 +149,30 @@ def test_a_load_that_goes_ends_the_trial() -> None:
     memory, _ = _run(lambda _: 50.0, int(STEADY_S) + 10)
     assert memory.trial is not None
     for second in range(20):
-        memory = STRATEGY.decide(_snapshot(100.0 + second, Metrics()), memory).memory
-    assert memory.trial is None and memory.means == DEFAULT_MEANS
+        seen = _snapshot(100.0 + second, Metrics(), means=memory.means or DEFAULT_MEANS)
+        memory = STRATEGY.decide(seen, memory).memory
+    assert memory.trial is None and memory.means is None
+
+
+def test_a_trial_that_is_not_carried_out_is_given_up() -> None:
+    """It is paused, or only observes: then the default is in force, whatever is tried."""
+    memory, _ = _run(lambda _: 50.0, int(STEADY_S) + 2)
+    other = Means(weight=True, spread=False)
+    assert memory.trial is not None and memory.trial.means != other
+    found = STRATEGY.decide(_snapshot(STEADY_S + 2, _metrics(50.0), means=other), memory)
+    assert found.memory.trial is None and "is paused" in found.notes[0].text
+
+
+@pytest.mark.parametrize(
+    ("version", "spread"), [((6, 1), True), ((6, 18), True), ((7, 2), False), ((0, 0), True)]
+)
+def test_the_default_is_what_the_table_of_kernels_says(
+    version: tuple[int, int], spread: bool
+) -> None:
+    there = {name: Capability(name, works, "tried") for name, works in FEATURES.items()}
+    where = node(2, capabilities=there, rules=KernelRules(version=version))
+    seen = snapshot(where, apps=APPS, spec=_slo("cpuset"), metrics_=Metrics())
+    assert default_means(where) == possible(seen)[0] == Means(spread=spread)
 
 
 def test_where_no_waits_are_measured_nothing_is_tried_and_it_says_so() -> None:
