@@ -386,7 +386,9 @@ def test_a_quota_that_nobody_named_has_long_periods() -> None:
 
     def decided(used: float) -> dict[Resource, object]:
         machine = node(2)
-        seen = snapshot(machine, spec=spec, metrics_=metrics(used), in_force=in_force, means=Means(quota=True))
+        seen = snapshot(
+            machine, spec=spec, metrics_=metrics(used), in_force=in_force, means=Means(quota=True)
+        )
         plan = decide(seen, SuppressState()).plan
         in_force.take(plan)
         return {each.resource: each.value for each in plan.settings}
