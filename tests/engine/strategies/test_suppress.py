@@ -233,7 +233,7 @@ def test_on_two_cpus_a_quota_in_long_periods_is_the_default(
     world.run(3)
     assert world.limit_cores("batch") == pytest.approx(1.1, abs=0.05)
     assert world.value("batch", Resource.CPU_PERIOD_US) == 1_000_000
-    assert world.value("batch", Resource.CPUSET_CPUS) == "0-1"
+    assert world.value("batch", Resource.CPUSET_CPUS) in ("0-1", "")
     world.host.set_demand(shop, 0.6)
     world.run(3)
     assert world.limit_cores("batch") == pytest.approx(0.7, abs=0.05)

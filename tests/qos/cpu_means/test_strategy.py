@@ -172,7 +172,8 @@ def test_the_default_is_what_the_table_of_kernels_says(
 ) -> None:
     there = {name: Capability(name, works, "tried") for name, works in FEATURES.items()}
     for cpus in (2, 4):
-        where = node(cpus, capabilities=there, rules=KernelRules(version=version))
+        where = node(cpus, capabilities=there)
+        where = msgspec.structs.replace(where, rules=KernelRules(version=version))
         seen = snapshot(where, apps=APPS, spec=_slo(), metrics_=Metrics())
         wanted = Means(spread=spread, quota=cpus == 2)
         assert default_means(where) == possible(seen)[0] == wanted

@@ -382,7 +382,7 @@ def test_the_changes_of_the_reference_once_a_limit_is_held(
 
 def test_a_quota_that_nobody_named_has_long_periods() -> None:
     spec = slo(cpu_suppress_threshold_percent=100)
-    in_force = kernel(2, quota=-1)
+    in_force = kernel(2, quota=-1).add(BE_DIR, quota=-1, period=100_000)
 
     def decided(used: float) -> dict[Resource, object]:
         machine = node(2)
