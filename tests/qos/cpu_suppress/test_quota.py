@@ -394,6 +394,6 @@ def test_a_quota_that_nobody_named_has_long_periods() -> None:
         return {each.resource: each.value for each in plan.settings}
 
     assert decided(0.8) == {Resource.CPU_PERIOD_US: 1_000_000, Resource.CPU_QUOTA_US: 1_200_000}
-    # A write gives a whole quota anew: below 4 % of the node none is made.
-    assert decided(0.87)[Resource.CPU_QUOTA_US] == 1_200_000
     assert decided(0.9)[Resource.CPU_QUOTA_US] == 1_100_000
+    # A write gives a whole quota anew: none is made for a rise below 4 % of the node.
+    assert decided(0.83)[Resource.CPU_QUOTA_US] == 1_100_000
