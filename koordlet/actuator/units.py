@@ -32,6 +32,7 @@ FILE_NAME = "units"
 OWNER = "systemd"
 PROPERTY: Mapping[Resource, str] = {
     Resource.CPU_QUOTA_US: "CPUQuotaPerSecUSec",
+    Resource.CPU_PERIOD_US: "CPUQuotaPeriodUSec",
     Resource.MEMORY_MIN: "MemoryMin",
     Resource.MEMORY_LOW: "MemoryLow",
     Resource.MEMORY_HIGH: "MemoryHigh",

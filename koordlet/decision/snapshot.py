@@ -428,7 +428,7 @@ class Evicting(msgspec.Struct, frozen=True):
 class Means(msgspec.Struct, frozen=True):
     """How best-effort work is held back, where the settings leave a choice. ``weight``: best-effort
     applications get the smallest weight, else ``cpu.idle``. ``spread``: their threads are kept each
-    on one CPU. ``quota``: suppression limits them by a quota, else by a CPU list."""
+    on one CPU. ``quota``: suppression limits them by one in long periods, else by a CPU list."""
 
     weight: bool = False
     spread: bool = True

@@ -23,7 +23,9 @@ class Scene:
     """Service ``shop`` and BE work that fills the CPUs. ``wait_ms``: how long the service waits for
     itself in each second under ``cpu.idle``, and under the smallest weight."""
 
-    def __init__(self, make_world: MakeWorld, idle_ms: float, weight_ms: float, **options: Any) -> None:
+    def __init__(
+        self, make_world: MakeWorld, idle_ms: float, weight_ms: float, **options: Any
+    ) -> None:
         self.world = world = make_world(BODY, **options)
         self.queue = FakeRunQueue()
         world.host.make_run_queue = lambda: self.queue

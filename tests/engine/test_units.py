@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import pytest
 import structlog
+from koordlet_fakefs import shape
 from koordlet_fakefs.background import AtOnce
 
 from koordlet.actuator.outcome import Outcome
@@ -63,6 +64,32 @@ def test_systemd_writes_our_limit_itself(world: World) -> None:
     assert not world.parts.actuator.conflicts()
     assert any(each.feature == "systemd-units" and each.supported
                for each in world.views.status().capabilities)  # fmt: skip
+
+
+def test_systemd_is_told_the_period_too(tmp_path: Path) -> None:
+    """On two CPUs a quota that nobody has named has periods of a second."""
+    body = "[slo.resourceUsedThresholdWithBE]\nenable = true\n" + NO_ALARMS
+    world = World(tmp_path, body, "v2", topology=shape(cores_per_l3=2))
+    world.host.systemd.boot()
+    for cgroup in (ROOT, BE, f"{ROOT}/kubepods-burstable.slice"):
+        world.host.make_cgroup(cgroup)
+    world.application(f"{BE}/kubepods-besteffort-pod1.slice/{'c' * 64}", 1.0, 1)
+    try:
+        started(world)
+        limit = world.value(BE, QUOTA)
+        assert world.value(BE, Resource.CPU_PERIOD_US) == 1_000_000 and told(world) == limit
+        for _ in range(20):
+            world.host.systemd.realize(UNIT)
+            assert world.value(BE, Resource.CPU_PERIOD_US) == 1_000_000
+            world.run(1)
+        assert not world.parts.actuator.conflicts()
+        world.reload(NO_ALARMS)
+        world.run(2 * EVERY_S)
+        names = (PROPERTY, "CPUQuotaPeriodUSec")
+        assert set(world.host.systemd.get(UNIT, names).values()) == {2**64 - 1}
+        assert world.value(BE, Resource.CPU_PERIOD_US) == 100_000
+    finally:
+        world.stop()
 
 
 def test_a_limit_that_moves_each_second_is_told_each_five(world: World) -> None:

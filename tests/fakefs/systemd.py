@@ -27,7 +27,7 @@ _MEMORY = {
     "MemoryHigh": ("memory.high", INFINITY),
     "MemoryMax": ("memory.max", INFINITY),
 }
-_QUOTA, _WEIGHT = "CPUQuotaPerSecUSec", "CPUWeight"
+_QUOTA, _PERIOD, _WEIGHT = "CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec", "CPUWeight"
 
 
 class FakeSystemd:
@@ -53,7 +53,7 @@ class FakeSystemd:
     def set(self, unit: str, values: Mapping[str, int]) -> None:
         self._check(unit)
         for name in values:
-            if name not in (_QUOTA, _WEIGHT, *_MEMORY):
+            if name not in (_QUOTA, _PERIOD, _WEIGHT, *_MEMORY):
                 raise OSError(errno.EINVAL, f"Cannot set property {name}", unit)
         self.calls.append((unit, dict(values)))
         self._known.setdefault(unit, {}).update(values)
@@ -82,9 +82,10 @@ class FakeSystemd:
             self._write(f"{directory}/{name}", self._known.get(name, {}))
 
     def _write(self, directory: str, known: Mapping[str, int]) -> None:
-        quota = known.get(_QUOTA, INFINITY)
-        words = "max" if quota == INFINITY else str(quota * PERIOD_US // 1_000_000)
-        self._host.write(f"{directory}/cpu.max", f"{words} {PERIOD_US}".encode())
+        quota, period_us = known.get(_QUOTA, INFINITY), known.get(_PERIOD, INFINITY)
+        period_us = PERIOD_US if period_us == INFINITY else period_us
+        words = "max" if quota == INFINITY else str(quota * period_us // 1_000_000)
+        self._host.write(f"{directory}/cpu.max", f"{words} {period_us}".encode())
         weight = known.get(_WEIGHT, INFINITY)
         text = "100" if weight == INFINITY else str(weight)
         self._host.write(f"{directory}/cpu.weight", text.encode())

@@ -24,6 +24,7 @@ import pytest
 
 from koordlet.actuator.units import FILE_NAME
 from koordlet.cli.main import main
+from koordlet.kernel.unit_properties import INFINITY, BusUnitProperties
 from tests.daemon.child import Child
 from tests.daemon.child import until as until_within
 from tests.daemon.everything import OPT_IN, SLO
@@ -226,6 +227,21 @@ def told_all() -> bool:
             ("store.service", "MemoryMin"),
         )
     )
+
+
+def test_systemd_takes_the_period_of_a_quota() -> None:
+    unit, properties = "koordletperiod.slice", BusUnitProperties()
+    systemctl("start", unit)
+    file = Path("/sys/fs/cgroup") / unit / "cpu.max"
+    try:
+        properties.set(unit, {"CPUQuotaPerSecUSec": 500_000, "CPUQuotaPeriodUSec": 1_000_000})
+        until(lambda: file.read_text() == "500000 1000000\n", "the period is a second")
+        assert properties.get(unit, ["CPUQuotaPeriodUSec"]) == {"CPUQuotaPeriodUSec": 1_000_000}
+        properties.set(unit, {"CPUQuotaPerSecUSec": INFINITY, "CPUQuotaPeriodUSec": INFINITY})
+        until(lambda: file.read_text() == "max 100000\n", "both are as they were")
+    finally:
+        properties.close()
+        systemctl("stop", unit)
 
 
 def test_systemd_forgets_what_it_was_not_told(node: Node) -> None:

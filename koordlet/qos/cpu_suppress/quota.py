@@ -105,7 +105,7 @@ def apply(
     exact, demands = _divide(snapshot, found, shares, total_us, step_us, limit.elapsed_s)
     least_us = min(promised_us, sum(exact))
     band_us = node_us * (BAND if period_us is None else LONG_BAND)
-    values = _spare_writes(found, exact, least_us, total_us + band_us, band_us)
+    values = _spare_writes(found, exact, least_us, total_us + node_us * BAND, band_us)
 
     given = {
         current.target.cgroup: QuotaShare(value, want)

@@ -29,7 +29,7 @@ NAME = "cpu-suppress"
 QUOTA_POLICY = "cfsQuota"
 CPUSET_POLICY = "cpuset"
 _NOT_ASKED = {
-    CPUSET_POLICY: "not set: CPU list, because it delays LS less than a quota",
+    CPUSET_POLICY: "not set: CPU list, because it delays LS less than a quota here",
     QUOTA_POLICY: "not set: quota, because a BE cgroup has no CPU list",
 }
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
+from koordlet_fakefs import shape
 
 from koordlet.decision.resource import Resource
 from koordlet.kernel.cgroup.cgroups import Cgroups
@@ -211,3 +212,40 @@ def test_quotas_inside_do_not_keep_the_limit_from_falling(
     world.views.restore(dry_run=False)
     assert world.value("batch", Resource.CPU_QUOTA_US) == -1
     assert world.value("batch/job", Resource.CPU_QUOTA_US) == 190_000
+
+
+UNSET = "[slo.resourceUsedThresholdWithBE]\nenable = true\n"
+FEW = shape(cores_per_l3=2)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_on_two_cpus_a_quota_in_long_periods_is_the_default(
+    make_world: MakeWorld, layout: str
+) -> None:
+    body = UNSET + NO_ALARMS + APPLICATIONS
+    world = make_world(body, layout, topology=FEW)
+    shop = world.application("shop", 0.2)
+    world.application("batch", 2)
+    world.application("batch/job", 2)
+    outside = Cgroups(world.host, detect(world.host))
+    outside.write("batch/job", Resource.CPU_QUOTA_US, 90_000)
+    world.start()
+    world.run(3)
+    assert world.limit_cores("batch") == pytest.approx(1.1, abs=0.05)
+    assert world.value("batch", Resource.CPU_PERIOD_US) == 1_000_000
+    assert world.value("batch", Resource.CPUSET_CPUS) in ("0-1", "")
+    world.host.set_demand(shop, 0.6)
+    world.run(3)
+    assert world.limit_cores("batch") == pytest.approx(0.7, abs=0.05)
+    assert not [record for record in world.texts() if "EINVAL" in record]
+    world.reload(suppress("cfsQuota") + NO_ALARMS + APPLICATIONS)
+    world.run(2)
+    assert world.value("batch", Resource.CPU_PERIOD_US) == 100_000
+    assert world.limit_cores("batch") == pytest.approx(0.7, abs=0.05)
+    world.reload(body)
+    world.run(2)
+    assert world.value("batch", Resource.CPU_PERIOD_US) == 1_000_000
+    world.views.restore(dry_run=False)
+    assert world.value("batch", Resource.CPU_PERIOD_US) == 100_000
+    assert world.value("batch", Resource.CPU_QUOTA_US) == -1
+    assert world.value("batch/job", Resource.CPU_QUOTA_US) == 90_000

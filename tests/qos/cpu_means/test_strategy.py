@@ -140,7 +140,8 @@ def test_another_load_is_measured_anew() -> None:
     memory, _ = _run(lambda means: 30.0 if means.weight else 150.0, 400)
     now = 400.0 + AGAIN_S
     for second in range(100):
-        seen = _snapshot(now + second, _metrics(30.0, ls=1.2, be=0.7))
+        means = memory.means or DEFAULT_MEANS
+        seen = _snapshot(now + second, _metrics(30.0, ls=1.2, be=0.7), means=means)
         memory = STRATEGY.decide(seen, memory).memory
     assert memory.count == 2 and memory.trial is not None
 
@@ -170,9 +171,12 @@ def test_the_default_is_what_the_table_of_kernels_says(
     version: tuple[int, int], spread: bool
 ) -> None:
     there = {name: Capability(name, works, "tried") for name, works in FEATURES.items()}
-    where = node(2, capabilities=there, rules=KernelRules(version=version))
-    seen = snapshot(where, apps=APPS, spec=_slo("cpuset"), metrics_=Metrics())
-    assert default_means(where) == possible(seen)[0] == Means(spread=spread)
+    for cpus in (2, 4):
+        where = node(cpus, capabilities=there)
+        where = msgspec.structs.replace(where, rules=KernelRules(version=version))
+        seen = snapshot(where, apps=APPS, spec=_slo(), metrics_=Metrics())
+        wanted = Means(spread=spread, quota=cpus == 2)
+        assert default_means(where) == possible(seen)[0] == wanted
 
 
 def test_where_no_waits_are_measured_nothing_is_tried_and_it_says_so() -> None:
@@ -194,7 +198,10 @@ def test_where_no_waits_are_measured_nothing_is_tried_and_it_says_so() -> None:
 def test_settings_are_obeyed(spec: NodeSLOSpec, features: dict[str, bool], count: int) -> None:
     found = possible(_snapshot(0.0, Metrics(), spec=spec, features=features))
     assert len(found) == len(set(found)) == count
-    assert not found[0].weight and not found[0].quota
+    limit = spec.resource_used_threshold_with_be
+    assert limit is not None
+    by_choice = bool(limit.enable) and not limit.cpu_suppress_policy
+    assert not found[0].weight and found[0].quota is by_choice
 
 
 def test_who_obeys() -> None:

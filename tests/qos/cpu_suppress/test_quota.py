@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Means
 from koordlet.qos.cpu_suppress.strategy import SuppressState, decide
 from tests.qos.build import (
     BE_DIR,
@@ -377,3 +378,22 @@ def test_the_changes_of_the_reference_once_a_limit_is_held(
         found.append(in_force.value(BE_DIR, Resource.CPU_QUOTA_US))
     assert (found[0], found[4], found[5]) == (at_once, at_once, after_5_s)
     assert found[6] == after_5_s
+
+
+def test_a_quota_that_nobody_named_has_long_periods() -> None:
+    spec = slo(cpu_suppress_threshold_percent=100)
+    in_force = kernel(2, quota=-1).add(BE_DIR, quota=-1, period=100_000)
+
+    def decided(used: float) -> dict[Resource, object]:
+        machine = node(2)
+        seen = snapshot(
+            machine, spec=spec, metrics_=metrics(used), in_force=in_force, means=Means(quota=True)
+        )
+        plan = decide(seen, SuppressState()).plan
+        in_force.take(plan)
+        return {each.resource: each.value for each in plan.settings}
+
+    assert decided(0.8) == {Resource.CPU_PERIOD_US: 1_000_000, Resource.CPU_QUOTA_US: 1_200_000}
+    assert decided(0.9)[Resource.CPU_QUOTA_US] == 1_100_000
+    # A write gives a whole quota anew: none is made for a rise below 4 % of the node.
+    assert decided(0.83)[Resource.CPU_QUOTA_US] == 1_100_000
