@@ -168,6 +168,9 @@ def _means(known: Mapping[str, Record]) -> str:
             row = [arm]
             for name in there:
                 record = known[name]
+                if f"BE, {arm}" not in {each.name for each in record.figures}:
+                    row += [_NOT_YET, "", ""]
+                    continue
                 row += [
                     _with_interval(record.figure(f"p99 {arm} / alone")),
                     _value(record, f"waits for a CPU, {arm}"),
