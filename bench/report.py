@@ -23,7 +23,7 @@ _OF_KERNEL = re.compile(
 _NOT_YET = "not recorded yet"
 _FIRST = 3
 TOPICS: Mapping[str, Sequence[str]] = {
-    "chosen": ("chosen", "chosen-2-threads", "chosen-4-threads-short"),
+    "chosen": ("chosen", "chosen-redis", "chosen-2-threads", "chosen-4-threads-short"),
     "effects": (
         *("cpu-burst", "cpu-burst-postgres", "put-off", "network", "blkio"),
         *("memory", "memory-pages", "memory-evict", "cpu-evict"),
