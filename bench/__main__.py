@@ -163,7 +163,7 @@ BENCHES = {
             in_slices=True,
             is_variant=name != "whole-2-threads",
         )
-        for name in ("whole", "whole-2-threads", "whole-4-threads-short")
+        for name in ("whole", "whole-redis", "whole-2-threads", "whole-4-threads-short")
     },
     **{
         name: Bench(

@@ -23,7 +23,7 @@ _OF_KERNEL = re.compile(
 _NOT_YET = "not recorded yet"
 _FIRST = 3
 TOPICS: Mapping[str, Sequence[str]] = {
-    "chosen": ("chosen", "chosen-2-threads", "chosen-4-threads-short"),
+    "chosen": ("chosen", "chosen-redis", "chosen-2-threads", "chosen-4-threads-short"),
     "effects": (
         *("cpu-burst", "cpu-burst-postgres", "put-off", "network", "blkio"),
         *("memory", "memory-pages", "memory-evict", "cpu-evict"),
@@ -168,6 +168,9 @@ def _means(known: Mapping[str, Record]) -> str:
             row = [arm]
             for name in there:
                 record = known[name]
+                if f"BE, {arm}" not in {each.name for each in record.figures}:
+                    row += [_NOT_YET, "", ""]
+                    continue
                 row += [
                     _with_interval(record.figure(f"p99 {arm} / alone")),
                     _value(record, f"waits for a CPU, {arm}"),

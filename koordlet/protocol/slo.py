@@ -48,7 +48,7 @@ class ResourceThresholdStrategy(Section, frozen=True):
         Literal["cpuset", "cfsQuota"] | None,
         Meta(
             description="How best-effort work is squeezed: fewer CPUs, or a smaller quota. Unset: "
-            "fewer CPUs where every best-effort cgroup has a CPU list, else a quota."
+            "what makes services wait less on this node (strategy cpu-means)."
         ),
     ] = None
     memory_evict_threshold_percent: Annotated[

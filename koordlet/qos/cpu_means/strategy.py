@@ -44,8 +44,8 @@ class CpuMeansOptions(Options, frozen=True):
 
 
 class MeansState(msgspec.Struct, frozen=True):
-    """``busy_since``: from when on both kinds of work were busy;
-    ``not_before``: no trial sooner (both as ``Snapshot.now``). ``count``: trials so far."""
+    """``busy_since``: from when on both kinds of work were busy; ``not_before``: no trial sooner
+    (both as ``Snapshot.now``). ``count``: trials so far."""
 
     trial: Trial | None = None
     kept: Kept | None = None
@@ -79,11 +79,9 @@ def decide(snapshot: Snapshot, memory: MeansState, _: Options) -> Decision:
         )
         return _rest(after, Why("cpu-means.not-measured", text))
     if seen is None or not _is_due(snapshot, after, seen, candidates):
-        return (
-            _rest(after, _why(after.kept))
-            if after.kept
-            else _waiting(snapshot, after, candidates, seen)
-        )
+        if after.kept is not None:
+            return _rest(after, _why(after.kept))
+        return _waiting(snapshot, after, candidates, seen)
     trial = begin(candidates, snapshot.now, after.count + 1)
     begun = msgspec.structs.replace(after, trial=trial, count=after.count + 1)
     return _trying(begun, trial)
@@ -184,8 +182,7 @@ def _go_on(
 def _trying(memory: MeansState, trial: Trial) -> Decision:
     text = (
         f"{len(trial.candidates)} means are tried in turn, {trial.most_left_s:.0f} s left at most; "
-        f"now: "
-        f"{title(trial.means, trial.candidates)}"
+        f"now: {title(trial.means, trial.candidates)}"
     )
     return Decision(Plan(NAME), memory, summary=text)
 

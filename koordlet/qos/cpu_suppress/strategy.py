@@ -111,8 +111,8 @@ def _has_quota_alone(snapshot: Snapshot, target: BestEffortGroup) -> bool:
 def _by_quota(target: BestEffortGroup) -> Why:
     text = (
         f"{target.name}: cgroup {shown(target.cgroup)} has no CPU list, so best-effort work gets a "
-        "quota; a CPU list delays latency-sensitive work less (v2: AllowedCPUs= of a unit in the "
-        "same slice, or cpuset in the parent's cgroup.subtree_control)"
+        "quota (on v2 AllowedCPUs= of a unit in the same slice, or cpuset in the parent's "
+        "cgroup.subtree_control, gives it a list)"
     )
     return Why("cpu-suppress.by-quota", text)
 
