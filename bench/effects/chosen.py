@@ -6,6 +6,7 @@ slices: the service alone, with the default means, and with those that the trial
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 
@@ -50,7 +51,8 @@ def run(pair: Pair, smoke: bool, say: Callable[[str], None], size: Size | None =
                     if by_default:
                         asking.pause((NAME,), (), for_s=None, reason="the other arm")
                     else:
-                        asking.resume((NAME,), ())
+                        with contextlib.suppress(admin.RefusedError):  # it is not paused
+                            asking.resume((NAME,), ())
 
             arms: dict[str, Callable[[], None]] = {
                 "alone": lambda: holder.enter(best_effort=False, managed=False),
