@@ -128,7 +128,7 @@ def _rounded(item: Any, digits: int) -> Any:
 
 
 def commit() -> str:
-    """Of this tree; a guest has no git and is told."""
+    """Return the commit of this tree; a guest has no git and is told."""
     if (told := os.environ.get(TOLD_COMMIT)) is not None:
         return told
 

@@ -307,7 +307,7 @@ class NodeCpus(msgspec.Struct, frozen=True):
 
 
 class KernelRules(msgspec.Struct, frozen=True):
-    """What this kernel couples or rounds. ``version``: its first two numbers; (0, 0) where nobody
+    """Couplings and roundings of this kernel. ``version``: its first two numbers; (0, 0) where nobody
     knows."""
 
     version: tuple[int, int] = (0, 0)
@@ -426,7 +426,7 @@ class Evicting(msgspec.Struct, frozen=True):
 
 
 class Means(msgspec.Struct, frozen=True):
-    """How best-effort work is held back, where the settings leave a choice. ``weight``: best-effort
+    """Ways to hold best-effort work back, where the settings leave a choice. ``weight``: best-effort
     applications get the smallest weight, else ``cpu.idle``. ``spread``: their threads are kept each
     on one CPU. ``quota``: suppression limits them by one in long periods, else by a CPU list."""
 

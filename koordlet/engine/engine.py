@@ -302,7 +302,7 @@ class Engine:
         self.last_tick = ended
 
     def _means(self, node: Node) -> Means:
-        """Those in force: what ``cpu-means`` has decided, the default where it does not act."""
+        """Return those in force: what ``cpu-means`` decided, the default where it does not act."""
         runs = self.runs.get(CPU_MEANS)
         if runs is None or self.only_shows(CPU_MEANS):
             return default_means(node)

@@ -212,8 +212,8 @@ class Cgroups:
         return self.place(cgroup, resource).id
 
     def place(self, cgroup: str, resource: Resource) -> Place:
-        """Which cgroup it is: another one of the same name has another place. Raises like
-        ``path``, and OSError where there is none."""
+        """Tell the cgroup from another one of its name. Raises like ``path``, and OSError where
+        there is none."""
         directory = self.directory(cgroup, resource)
         return Place(directory, self._host.inode(directory))
 

@@ -29,7 +29,7 @@ LEAST_BE_SHARE, LEAST_LS_SHARE = 0.2, 0.03
 """Parts of the node's CPUs that best-effort and latency-sensitive work must use for a trial to say
 anything."""
 STEADY_S = 30.0
-"""For so long both must have."""
+"""Seconds for which both must have."""
 AGAIN_S = 600.0
 """A trial that was given up is not begun anew sooner, nor one after another load."""
 OTHER_LOAD = 2.0
@@ -55,7 +55,7 @@ class MeansState(msgspec.Struct, frozen=True):
 
     @property
     def means(self) -> Means | None:
-        """Those in force now; None: the default."""
+        """Return those in force now; None: the default."""
         if self.trial is not None:
             return self.trial.means
         return self.kept.means if self.kept is not None else None

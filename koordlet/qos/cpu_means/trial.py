@@ -17,7 +17,7 @@ WORSE = 1.5
 """After ``ROUNDS_OF_ALL`` rounds a means that costs so many times as much as the cheapest one, and
 one under which best effort gets too little, is not tried any more: services wait meanwhile."""
 SLICE_S, DROP_S = 5.0, 2.0
-"""Of each slice the beginning is dropped: the kernel and the limits follow within it."""
+"""The beginning of each slice is dropped: the kernel and the limits follow within it."""
 LEAST_BE_SHARE = 0.8
 """A means under which best effort gets less than this part of what the best one gives is none."""
 _EPSILON_MS = 1.0
@@ -59,7 +59,7 @@ class Trial(msgspec.Struct, frozen=True):
 
     @property
     def means(self) -> Means:
-        """What is tried now; the first candidate when it is over."""
+        """Return what is tried now; the first candidate when it is over."""
         return self.candidates[self.left[0] if self.left else 0]
 
     @property
@@ -69,7 +69,7 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What a trial ended in. ``figures``: of each candidate, in its order; ``ratio``: cost of what
+    """Outcome of a trial. ``figures``: of each candidate, in its order; ``ratio``: cost of what
     is kept by that of the first candidate, None where they are the same."""
 
     means: Means
