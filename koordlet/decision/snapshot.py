@@ -307,8 +307,8 @@ class NodeCpus(msgspec.Struct, frozen=True):
 
 
 class KernelRules(msgspec.Struct, frozen=True):
-    """Couplings and roundings of this kernel. ``version``: its first two numbers; (0, 0) where nobody
-    knows."""
+    """Couplings and roundings of this kernel. ``version``: its first two numbers; (0, 0) where
+    nobody knows."""
 
     version: tuple[int, int] = (0, 0)
     quotas_nest: bool = False
@@ -426,9 +426,10 @@ class Evicting(msgspec.Struct, frozen=True):
 
 
 class Means(msgspec.Struct, frozen=True):
-    """Ways to hold best-effort work back, where the settings leave a choice. ``weight``: best-effort
-    applications get the smallest weight, else ``cpu.idle``. ``spread``: their threads are kept each
-    on one CPU. ``quota``: suppression limits them by one in long periods, else by a CPU list."""
+    """Ways to hold best-effort work back, where the settings leave a choice. ``weight``:
+    best-effort applications get the smallest weight, else ``cpu.idle``. ``spread``: their threads
+    are kept each on one CPU. ``quota``: suppression limits them by one in long periods, else by a
+    CPU list."""
 
     weight: bool = False
     spread: bool = True
