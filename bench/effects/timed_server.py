@@ -8,15 +8,12 @@ others work, though nothing waits.
 from __future__ import annotations
 
 import hashlib
-import os
-import signal
 import socket
 import sys
 import time
 from typing import NoReturn
 
-from koordlet.demo.ls_server import BACKLOG
-from koordlet.demo.process import die_with_parent
+from koordlet.demo.ls_server import serve
 
 _BLOCK = bytes(range(256)) * 4
 
@@ -35,16 +32,8 @@ def _work(listener: socket.socket, work_ns: int) -> NoReturn:
 
 
 def main(argv: list[str]) -> None:
-    path, workers, work_ns = argv[0], int(argv[1]), round(float(argv[2]) * 1e6)
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
-    listener.listen(BACKLOG)
-    parent = os.getpid()
-    for _ in range(workers):
-        if os.fork() == 0:
-            die_with_parent(parent)
-            _work(listener, work_ns)
-    signal.pause()
+    work_ns = round(float(argv[2]) * 1e6)
+    serve(argv[0], int(argv[1]), lambda listener: _work(listener, work_ns))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from typing import NoReturn
 
 from koordlet.demo.process import die_with_parent
@@ -63,7 +64,12 @@ def _work(listener: socket.socket, rounds: int) -> NoReturn:
 
 
 def main(argv: list[str]) -> None:
-    path, workers, rounds = argv[0], int(argv[1]), int(argv[2])
+    rounds = int(argv[2])
+    serve(argv[0], int(argv[1]), lambda listener: _work(listener, rounds))
+
+
+def serve(path: str, workers: int, work: Callable[[socket.socket], NoReturn]) -> None:
+    """Listen on a unix socket, and let so many children work until this process ends."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(BACKLOG)
@@ -71,7 +77,7 @@ def main(argv: list[str]) -> None:
     for _ in range(workers):
         if os.fork() == 0:
             die_with_parent(parent)
-            _work(listener, rounds)
+            work(listener)
     signal.pause()
 
 
