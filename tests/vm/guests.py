@@ -66,7 +66,7 @@ _PLAIN_INIT = "init=/usr/lib/koordlet-guest/plain-init"
 
 
 def _taking_turns(cpus: int) -> tuple[str, ...]:
-    """What QEMU is told of CPUs that take turns every 50 us of the guest's time.
+    """Words for QEMU of CPUs that take turns every 50 us of the guest's time.
 
     QEMU 7.2 lets a CPU go on until a timer is due, and the next one in its list has nothing left
     then: of two busy CPUs the second stands still. So one that the guest never starts stands
@@ -85,7 +85,7 @@ def _taking_turns(cpus: int) -> tuple[str, ...]:
 
 
 def _kernel(version: str, suite: str, cpus: int) -> Guest:
-    """To measure how a kernel shares its CPUs, at a time scale of its own."""
+    """Guest to measure how a kernel shares its CPUs, at a time scale of its own."""
     return Guest(
         f"kernel-{version}" + (f"-{cpus}" if cpus != 2 else ""),
         Image(suite),

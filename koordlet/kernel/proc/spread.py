@@ -156,8 +156,8 @@ class CpuSpread:
         }
 
     def _known(self, cgroup: str) -> _Spread | None:
-        """None where another cgroup has its name now: its threads went with it. Raises OSError and
-        Unsupported where there is none."""
+        """Return it; None where another cgroup has its name now: its threads went with it. Raises
+        OSError and Unsupported where there is none."""
         place = self._cgroups.place(cgroup, Resource.TASKS)
         known = self._spread.get(cgroup)
         if known is not None and known.place is None:

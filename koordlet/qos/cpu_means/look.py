@@ -10,6 +10,8 @@ from koordlet.qos.cpu_usage import total, usage_by_subject
 
 _NEWEST_S = 1.6
 """Waits are read each second during a trial; an older sample is of another arm."""
+_EPSILON_MS = 1.0
+"""Waits below a millisecond a second are alike."""
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -26,9 +28,14 @@ class Look(msgspec.Struct, frozen=True):
     def waited_ms(self) -> float:
         return self.own_ms + self.be_ms + self.others_ms
 
+    @property
+    def cost(self) -> float:
+        """Waits for each core that best effort gets."""
+        return (self.waited_ms + _EPSILON_MS) / max(self.be_cores, 0.01)
+
 
 def look(snapshot: Snapshot, newest_s: float = _NEWEST_S) -> Look | None:
-    """None where waits were not measured in the last ``newest_s``."""
+    """Read it; None where waits were not measured in the last ``newest_s``."""
     best_effort = {("pod", pod.uid) for pod in snapshot.pods if pod.is_best_effort}
     best_effort |= {
         ("application", app.name) for app in snapshot.applications if app.is_best_effort

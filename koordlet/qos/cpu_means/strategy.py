@@ -20,7 +20,7 @@ from koordlet.decision.snapshot import Means, Snapshot, default_means
 from koordlet.decision.strategy import Strategy
 from koordlet.decision.why import Input, Why
 from koordlet.qos.cpu_means.look import Look, look
-from koordlet.qos.cpu_means.trial import Kept, Measured, Trial, begin, choose, step
+from koordlet.qos.cpu_means.trial import Kept, Trial, begin, choose, step
 
 NAME = "cpu-means"
 MATRIX = "bpf-run-queue"
@@ -223,7 +223,7 @@ def _why(kept: Kept) -> Why:
     return Why("cpu-means.measured", text, rows)
 
 
-def _figures(each: Measured) -> str:
+def _figures(each: Look) -> str:
     return (
         f"waits {each.waited_ms:.0f} ms/s (own {each.own_ms:.0f}, BE {each.be_ms:.0f}, others "
         f"{each.others_ms:.0f}), BE {each.be_cores:.2f} cores"

@@ -20,30 +20,13 @@ SLICE_S, DROP_S = 5.0, 2.0
 """The beginning of each slice is dropped: the kernel and the limits follow within it."""
 LEAST_BE_SHARE = 0.8
 """A means under which best effort gets less than this part of what the best one gives is none."""
-_EPSILON_MS = 1.0
-"""Waits below a millisecond a second are alike."""
-
-
-class Measured(msgspec.Struct, frozen=True):
-    """Means of one slice."""
-
-    waited_ms: float
-    own_ms: float
-    be_ms: float
-    others_ms: float
-    ls_cores: float
-    be_cores: float
-
-    @property
-    def cost(self) -> float:
-        """Waits for each core that best effort gets."""
-        return (self.waited_ms + _EPSILON_MS) / max(self.be_cores, 0.01)
 
 
 class Trial(msgspec.Struct, frozen=True):
     """``left``: indices of ``candidates`` that have their turn yet in the current round, which is
     ``round``, from 1 on; empty when the trial is over. ``since``: when the current slice began (as
-    ``Snapshot.now``). ``looks``: of the current slice. ``done``: by candidate."""
+    ``Snapshot.now``). ``looks``: of the current slice. ``done``: means of
+    slices, by candidate."""
 
     candidates: tuple[Means, ...]
     seed: int
@@ -51,7 +34,7 @@ class Trial(msgspec.Struct, frozen=True):
     left: tuple[int, ...]
     since: float
     looks: tuple[Look, ...] = ()
-    done: tuple[tuple[Measured, ...], ...] = ()
+    done: tuple[tuple[Look, ...], ...] = ()
 
     @property
     def is_over(self) -> bool:
@@ -74,14 +57,14 @@ class Kept(msgspec.Struct, frozen=True):
 
     means: Means
     candidates: tuple[Means, ...]
-    figures: tuple[Measured, ...]
+    figures: tuple[Look, ...]
     ratio: Interval | None
     at: float
     ls_cores: float
 
 
 def begin(candidates: Sequence[Means], now: float, seed: int) -> Trial:
-    """``candidates``: the default first."""
+    """Start a trial. ``candidates``: the default first."""
     trial = Trial(tuple(candidates), seed, 0, (), now, done=((),) * len(candidates))
     return _next_round(trial)
 
@@ -104,7 +87,7 @@ def step(trial: Trial, seen: Look | None, now: float) -> Trial | None:
 
 
 def _next_round(trial: Trial) -> Trial:
-    """Each that is worth it once, in random order."""
+    """Draw the order of the next round: each that is worth it once."""
     worth = _worth(trial)
     order = random.Random(trial.seed * ROUNDS + trial.round).sample(worth, len(worth))
     return msgspec.structs.replace(trial, round=trial.round + 1, left=tuple(order))
@@ -116,7 +99,7 @@ def _worth(trial: Trial) -> list[int]:
     if rounds < ROUNDS_OF_ALL:
         return list(range(len(trial.candidates)))
     figures = {
-        index: _mean_of_slices(slices[:rounds])
+        index: _mean(slices[:rounds])
         for index, slices in enumerate(trial.done)
         if len(slices) >= rounds
     }
@@ -125,7 +108,7 @@ def _worth(trial: Trial) -> list[int]:
     return [0, *(index for index in allowed if index and figures[index].cost <= most)]
 
 
-def _is_too_little(figures: Measured, among: Iterable[Measured]) -> bool:
+def _is_too_little(figures: Look, among: Iterable[Look]) -> bool:
     """Return whether best effort gets too little."""
     return figures.be_cores < LEAST_BE_SHARE * max(each.be_cores for each in among)
 
@@ -133,7 +116,7 @@ def _is_too_little(figures: Measured, among: Iterable[Measured]) -> bool:
 def choose(trial: Trial, now: float) -> Kept:
     """The cheapest of those that are surely cheaper than the first candidate, else that one."""
     costs = [[each.cost for each in slices] for slices in trial.done]
-    figures = tuple(_mean_of_slices(slices) for slices in trial.done)
+    figures = tuple(_mean(slices) for slices in trial.done)
     best, found = 0, None
     for index in range(1, len(costs)):
         if len(costs[index]) < ROUNDS or _is_too_little(figures[index], figures):
@@ -149,18 +132,5 @@ def choose(trial: Trial, now: float) -> Kept:
     )  # fmt: skip
 
 
-def _mean(looks: Sequence[Look]) -> Measured:
-    return Measured(
-        fmean(each.waited_ms for each in looks),
-        fmean(each.own_ms for each in looks),
-        fmean(each.be_ms for each in looks),
-        fmean(each.others_ms for each in looks),
-        fmean(each.ls_cores for each in looks),
-        fmean(each.be_cores for each in looks),
-    )
-
-
-def _mean_of_slices(slices: Sequence[Measured]) -> Measured:
-    return Measured(
-        *(fmean(getattr(each, name) for each in slices) for name in Measured.__struct_fields__)
-    )
+def _mean(looks: Sequence[Look]) -> Look:
+    return Look(*(fmean(getattr(each, name) for each in looks) for name in Look.__struct_fields__))

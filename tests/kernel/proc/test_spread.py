@@ -186,14 +186,19 @@ def test_a_thread_that_moves_elsewhere_is_let_go() -> None:
     assert [host.thread_cpus(each) for each in threads] == [{0, 1}, {0, 1}]
 
 
-def test_a_cgroup_that_has_gone_is_forgotten() -> None:
-    host, knobs, threads = _fake(2, 2.0)
-    knobs.write("be", SPREAD, "0-1")
+def _remove(host: FakeHost, threads: list[int]) -> None:
+    """End the threads, and remove their cgroup."""
     for process in {host.machine.thread(each).process for each in threads}:
         host.machine.exit(process)
     for root in detect(host).roots:
         if host.exists(f"{root}/be"):
             host.rmdir(f"{root}/be")
+
+
+def test_a_cgroup_that_has_gone_is_forgotten() -> None:
+    host, knobs, threads = _fake(2, 2.0)
+    knobs.write("be", SPREAD, "0-1")
+    _remove(host, threads)
     knobs.spread.sweep()
     assert knobs.spread.state == {}
 
@@ -216,11 +221,7 @@ def test_another_cgroup_of_the_name_is_not_kept_yet() -> None:
 def test_a_cgroup_made_anew_is_not_kept_yet() -> None:
     host, knobs, threads = _fake(2, 2.0)
     knobs.write("be", SPREAD, "0-1")
-    for process in {host.machine.thread(each).process for each in threads}:
-        host.machine.exit(process)
-    for root in detect(host).roots:
-        if host.exists(f"{root}/be"):
-            host.rmdir(f"{root}/be")
+    _remove(host, threads)
     host.make_cgroup("be")
     assert knobs.read("be", SPREAD) == ""
     knobs.write("be", SPREAD, "0-1")
